@@ -60,8 +60,8 @@ Layout one_block(const uint64_t& count) {
 Status set_layouts(const Communicator& self, const hetcclCall_t& call, CollectiveArguments& made) {
   // Offsets that the layouts of one call point into.
   thread_local std::vector<uint64_t> packed_input, packed_output;
-  const auto ranks = static_cast<size_t>(self.n_ranks());
-  const auto own = static_cast<size_t>(self.rank());
+  const auto ranks = static_cast<size_t>(self.membership().n_ranks());
+  const auto own = static_cast<size_t>(self.membership().rank());
   const auto input = [&] {
     return layout_of(call.sendcounts, call.sdispls, ranks, "sendcounts", packed_input);
   };
@@ -69,7 +69,7 @@ Status set_layouts(const Communicator& self, const hetcclCall_t& call, Collectiv
     return layout_of(call.recvcounts, call.rdispls, ranks, "recvcounts", packed_output);
   };
   const Collective collective = made.signature.collective;
-  const bool is_root = self.rank() == call.root;
+  const bool is_root = self.membership().rank() == call.root;
   const bool rooted = collective == Collective::Gather || collective == Collective::Scatter;
   const bool has_input = collective != Collective::AllGather && collective != Collective::Gather;
   const bool has_output =
@@ -130,7 +130,8 @@ Status set_operator(Communicator& self, const hetcclCall_t& call, CollectiveArgu
     std::memcpy(made.factor.element, call.factor, size_of(signature.type));
     return {};
   }
-  HETCCL_ASSIGN(const auto how, self.red_ops().find(static_cast<int>(call.op), signature.type));
+  HETCCL_ASSIGN(const auto how,
+                self.dispatch().red_ops().find(static_cast<int>(call.op), signature.type));
   signature.op = how.op;
   made.factor = how.factor;
   return {};
@@ -155,7 +156,7 @@ Status set_arguments(Communicator& self, const hetcclCall_t& call, CollectiveArg
   if (call.factor != nullptr && !kind.reduces)
     return error(Code::InvalidArgument, "factor is given: reductions alone have one");
   if (kind.uneven) {
-    HETCCL_TRY(self.known());
+    HETCCL_TRY(self.dispatch().known());
     HETCCL_TRY(set_layouts(self, call, made));
   }
   return kind.reduces ? set_operator(self, call, made) : Status();
@@ -194,7 +195,7 @@ hetcclResult_t make(const hetcclCall_t& call, hetcclComm_t comm, hetcclStream_t 
         return {};
       }
       const Range range = range_of(arguments);
-      return self.call(arguments, stream);
+      return self.dispatch().call(arguments, stream);
     });
   });
 }
@@ -231,9 +232,10 @@ Status start_one(Communicator& self, const hetcclCall_t& call, const How& how, h
     const Range range = range_of(arguments);
     const bool waits = work == nullptr;
     HETCCL_ASSIGN(const exec::Ticket ticket,
-                  self.start(arguments, {how.stream, how.timeout_ms, waits}));
+                  self.dispatch().start(arguments, {how.stream, how.timeout_ms, waits}));
     if (!waits) *work = {{ticket.number(), ticket.ends(), 0, 0}};
-    return waits && self.is_no_stream(how.stream) ? self.complete(ticket) : Status();
+    return waits && self.dispatch().is_no_stream(how.stream) ? self.dispatch().complete(ticket)
+                                                             : Status();
   });
 }
 

@@ -111,7 +111,7 @@ hetcclResult_t recode(const Call& call, hetcclComm_t comm, hetcclStream_t stream
   if (comm != nullptr) {
     return with(comm, [&](Communicator& self) -> Status {
       HETCCL_ASSIGN(const Reduction reduction, reduction_of(call));
-      return self.recode(reduction, stream);
+      return self.dispatch().recode(reduction, stream);
     });
   }
   return finished([&]() -> Status {

@@ -58,8 +58,10 @@ Status Group::make(const How& how) {
 }
 
 Status Group::check() const {
-  for (const NotedMessages& some : messages_) HETCCL_TRY(some.communicator->check(some.call()));
-  for (const NotedCollective& one : collectives_) HETCCL_TRY(one.communicator->check(one.call()));
+  for (const NotedMessages& some : messages_)
+    HETCCL_TRY(some.communicator->dispatch().check(some.call()));
+  for (const NotedCollective& one : collectives_)
+    HETCCL_TRY(one.communicator->dispatch().check(one.call()));
   return {};
 }
 
@@ -75,15 +77,16 @@ Status Group::run(const How& how) const {
   };
   const auto start = [&](const auto& one) {
     const bool waits = how.tickets == nullptr;
-    const auto ticket = one.communicator->start(one.call(), {one.stream, how.timeout_ms, waits});
+    const auto ticket =
+        one.communicator->dispatch().start(one.call(), {one.stream, how.timeout_ms, waits});
     if (!ticket.ok()) return note(ticket.status());
     if (!waits) how.tickets->push_back(ticket.value());
-    if (waits && one.communicator->is_no_stream(one.stream))
+    if (waits && one.communicator->dispatch().is_no_stream(one.stream))
       started.push_back({one.communicator.get(), ticket.value()});
   };
   for (const NotedMessages& some : messages_) start(some);
   for (const NotedCollective& one : collectives_) start(one);
-  for (const Started& one : started) note(one.communicator->complete(one.ticket));
+  for (const Started& one : started) note(one.communicator->dispatch().complete(one.ticket));
   return first;
 }
 

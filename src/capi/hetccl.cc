@@ -168,7 +168,7 @@ const char* hetcclGetLastError(hetcclComm_t comm) {
   thread_local std::string text;
   const auto code = finished([&]() -> Status {
     const auto found = hetccl::capi::find(comm);
-    text = (found.ok() ? found.value()->failure() : found.status()).message();
+    text = (found.ok() ? found.value()->dispatch().failure() : found.status()).message();
     return {};
   });
   return code == hetcclSuccess ? text.c_str() : hetccl::capi::last_error().c_str();
@@ -240,22 +240,23 @@ hetcclResult_t hetcclShutdown(int64_t grace_ms) {
 hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResult_t* async_error) {
   return with(comm, [&](Communicator& self) {
     if (async_error == nullptr) return null("async_error");
-    *async_error = self.in_progress() ? hetcclInProgress : hetccl::capi::finish(self.failure());
+    *async_error =
+        self.in_progress() ? hetcclInProgress : hetccl::capi::finish(self.dispatch().failure());
     return Status();
   });
 }
 
 hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count) {
   return with(comm, [&](Communicator& self) -> Status {
-    HETCCL_TRY(self.known());
-    return put(count, "count", self.n_ranks());
+    HETCCL_TRY(self.dispatch().known());
+    return put(count, "count", self.membership().n_ranks());
   });
 }
 
 hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank) {
   return with(comm, [&](Communicator& self) -> Status {
-    HETCCL_TRY(self.known());
-    return put(rank, "rank", self.rank());
+    HETCCL_TRY(self.dispatch().known());
+    return put(rank, "rank", self.membership().rank());
   });
 }
 
@@ -265,7 +266,7 @@ hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms) {
       return error(Code::InvalidArgument, "timeout_ms is %lld: it must be positive",
                    static_cast<long long>(timeout_ms));
     }
-    self.set_timeout(std::min(timeout_ms, kLongestTimeoutMs));
+    self.dispatch().set_timeout(std::min(timeout_ms, kLongestTimeoutMs));
     return {};
   });
 }
@@ -279,16 +280,18 @@ hetcclResult_t hetcclRedOpCreatePreMulSum(hetcclRedOp_t* op, void* scalar,
       return error(Code::InvalidArgument, "residence %d is none that hetccl knows",
                    static_cast<int>(residence));
     }
-    HETCCL_ASSIGN(const int number, self.create_pre_mul_sum(narrow<DataType>(datatype), scalar,
-                                                            residence == hetcclScalarDevice));
+    HETCCL_ASSIGN(const int number,
+                  self.dispatch().create_pre_mul_sum(narrow<DataType>(datatype), scalar,
+                                                     residence == hetcclScalarDevice));
     *op = static_cast<hetcclRedOp_t>(number);
     return {};
   });
 }
 
 hetcclResult_t hetcclRedOpDestroy(hetcclRedOp_t op, hetcclComm_t comm) {
-  return with(comm,
-              [&](Communicator& self) { return self.red_ops().destroy(static_cast<int>(op)); });
+  return with(comm, [&](Communicator& self) {
+    return self.dispatch().red_ops().destroy(static_cast<int>(op));
+  });
 }
 
 hetcclResult_t hetcclHostStreamCreate(hetcclStream_t* stream) {
@@ -340,10 +343,10 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
 hetcclResult_t hetcclCommWait(hetcclComm_t comm, int64_t timeout_ms) {
   return with(comm, [&](Communicator& self) -> Status {
     const auto deadline = deadline_of(self.runtime().engine().clock(), timeout_ms);
-    HETCCL_ASSIGN(const bool idle, self.await_all(deadline));
+    HETCCL_ASSIGN(const bool idle, self.dispatch().await_all(deadline));
     if (idle) return {};
-    return error(Code::Timeout, "rank %d's work did not complete within %lld ms", self.rank(),
-                 static_cast<long long>(timeout_ms));
+    return error(Code::Timeout, "rank %d's work did not complete within %lld ms",
+                 self.membership().rank(), static_cast<long long>(timeout_ms));
   });
 }
 
@@ -360,7 +363,7 @@ hetcclResult_t hetcclSetIdleHook(hetcclIdleHook_t hook, void* context) {
 hetcclResult_t hetcclCommIsCapturing(hetcclComm_t comm, hetcclStream_t stream, int* capturing) {
   return with(comm, [&](Communicator& self) -> Status {
     if (capturing == nullptr) return null("capturing");
-    HETCCL_ASSIGN(const bool is, self.is_capturing(stream));
+    HETCCL_ASSIGN(const bool is, self.dispatch().is_capturing(stream));
     *capturing = is ? 1 : 0;
     return {};
   });
@@ -373,8 +376,8 @@ hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
     if (size < kFirstStatsBytes) {
       return error(Code::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)");
     }
-    HETCCL_TRY(self.known());
-    const auto now = self.statistics();
+    HETCCL_TRY(self.dispatch().known());
+    const auto now = self.dispatch().statistics();
     const hetcclCommStats_t all = {size, now.operations, now.cross_bytes_sent,
                                    now.least_cross_bytes, now.plans};
     std::memcpy(stats, &all, std::min(size, sizeof all));
@@ -384,16 +387,16 @@ hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
 
 hetcclResult_t hetcclCommGetTopology(hetcclComm_t comm, const char** json) {
   return with(comm, [&](Communicator& self) -> Status {
-    HETCCL_TRY(self.known());
-    return put(json, "json", self.topology_json().c_str());
+    HETCCL_TRY(self.dispatch().known());
+    return put(json, "json", self.membership().topology_json().c_str());
   });
 }
 
 hetcclResult_t hetcclCommGetTuning(hetcclComm_t comm, const char** json) {
   return with(comm, [&](Communicator& self) -> Status {
-    HETCCL_TRY(self.known());
+    HETCCL_TRY(self.dispatch().known());
     thread_local std::string text;
-    text = self.tuning_json();
+    text = self.dispatch().tuning_json();
     return put(json, "json", text.c_str());
   });
 }
@@ -401,7 +404,7 @@ hetcclResult_t hetcclCommGetTuning(hetcclComm_t comm, const char** json) {
 hetcclResult_t hetcclStep() {
   return finished([&]() -> Status {
     HETCCL_ASSIGN(const auto communicators, hetccl::capi::all_communicators());
-    for (const auto& communicator : communicators) communicator->step();
+    for (const auto& communicator : communicators) communicator->dispatch().step();
     return {};
   });
 }
@@ -409,7 +412,7 @@ hetcclResult_t hetcclStep() {
 hetcclResult_t hetcclCommSetTuning(hetcclComm_t comm, const char* json) {
   return with(comm, [&](Communicator& self) -> Status {
     if (json == nullptr) return null("json");
-    return self.set_tuning(json);
+    return self.dispatch().set_tuning(json);
   });
 }
 
@@ -424,8 +427,8 @@ hetcclResult_t hetcclCommGetTuningSpace(hetcclComm_t comm, const char* collectiv
                    hetccl::collective_names().c_str());
     }
     thread_local std::string text;
-    HETCCL_ASSIGN(text, self.tuning_space({*which, narrow<hetccl::DataType>(datatype),
-                                           narrow<hetccl::RedOp>(op), root, count}));
+    HETCCL_ASSIGN(text, self.dispatch().tuning_space({*which, narrow<hetccl::DataType>(datatype),
+                                                      narrow<hetccl::RedOp>(op), root, count}));
     return put(json, "json", text.c_str());
   });
 }
@@ -434,7 +437,7 @@ hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json) {
   return with(comm, [&](Communicator& self) -> Status {
     if (json == nullptr) return null("json");
     thread_local std::string text;
-    text = self.dump();
+    text = self.dispatch().dump();
     *json = text.c_str();
     return {};
   });

@@ -1,14 +1,18 @@
 #include "comm/adaptors.h"
 
 #include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
 #include <set>
+#include <thread>
+#include <utility>
 
 #include "ccl/adaptor/device_library.h"
 #include "ccl/host/host_library.h"
 #include "ccl/nccl/nccl_library.h"
 #include "ccl/nccl/tuner_plugin.h"
 #include "ccl/solo/solo_library.h"
-#include "comm/workspace.h"
 #include "device/adaptor/adaptor_runtime.h"
 #include "device/host/host_device.h"
 #include "transport/adaptor/adaptor_transport.h"
@@ -38,6 +42,51 @@ LoadedLibrary no_library() {
   return {std::string(topology::kNoLibrary), std::string(topology::kNoLibrary), make_solo};
 }
 
+// What NCCL does with a device, in terms of the device seam.
+class DeviceWorkspace : public ccl::Workspace {
+ public:
+  explicit DeviceWorkspace(std::shared_ptr<device::GpuDevice> device)
+      : device_(std::move(device)) {}
+
+  void make_current() override { device_->make_current(); }
+  Result<void*> allocate(size_t bytes) override { return device_->allocate(bytes); }
+  void free(void* memory) override { device_->free(memory); }
+  Result<void*> acquire_stream() override {
+    HETCCL_ASSIGN(auto stream, device_->create_stream());
+    void* native = stream->native();
+    std::lock_guard lock(mutex_);
+    streams_[native] = std::move(stream);
+    return native;
+  }
+  void release_stream(void* stream) override {
+    std::lock_guard lock(mutex_);
+    streams_.erase(stream);
+  }
+  [[nodiscard]] std::string architecture() const override { return device_->architecture(); }
+  bool drain(void* stream, const std::function<bool()>& give_up) override;
+
+ private:
+  const std::shared_ptr<device::GpuDevice> device_;
+  std::mutex mutex_;
+  std::map<void*, std::unique_ptr<device::Stream>> streams_;
+};
+
+// Whether the stream can still be asked is the vendor's to say: a flag shows it in any case. Its
+// memory outlives a wait that is given up, for the stream may write it yet.
+bool DeviceWorkspace::drain(void* stream, const std::function<bool()>& give_up) {
+  auto memory = device_->allocate_pinned(sizeof(device::Flag));
+  auto wrapped = device_->wrap_stream(stream);
+  if (!memory.ok() || !wrapped.ok()) return false;
+  auto& flag = *static_cast<device::Flag*>(memory.value());
+  bool drained = device_->write_flag(*wrapped.value(), flag, 1).ok();
+  while (drained && !flag.reached(1)) {
+    if (give_up()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  device_->free_pinned(memory.value());
+  return drained;
+}
+
 // NCCL, or RCCL under the same table.
 Result<LoadedLibrary> by_nccl(const Config& config,
                               const Result<std::shared_ptr<const ccl::nccl::Api>>& loaded,
@@ -48,7 +97,8 @@ Result<LoadedLibrary> by_nccl(const Config& config,
   return LoadedLibrary{loaded.value()->version, loaded.value()->path,
                        [api = loaded.value(), reach, tuned](const auto& device) {
                          if (tuned) ccl::nccl::offer_tuner();
-                         return ccl::make_nccl_library(api, make_workspace(device), reach);
+                         return ccl::make_nccl_library(
+                             api, std::make_shared<DeviceWorkspace>(device), reach);
                        }};
 }
 

@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/config.h"
 #include "base/status.h"
+#include "ccl/ccl.h"
+#include "device/device.h"
 #include "topology/topology.h"
 #include "transport/transport.h"
 
@@ -19,6 +22,13 @@ struct Card {
   std::map<std::string, transport::Address> addresses;  ///< by transport
   std::string cores;                                    ///< of its host, that it may use: "0-3,8"
 };
+
+/// Reads the machine: the RankInfo of `rank` on `device`, whose cluster uses `library`. `host_id`
+/// and `label` override the configuration when not empty. InvalidArgument when HETCCL_SOCKET_IFNAME
+/// names nothing.
+Result<topology::RankInfo> probe(int rank, const device::Device& device,
+                                 const ccl::Library& library, const Config& config,
+                                 const std::string& host_id, const std::string& label);
 
 std::vector<uint8_t> encode(const Card& card);
 /// Bounded and checked: the bytes come from another process.

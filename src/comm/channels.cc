@@ -36,10 +36,6 @@ WaitLimit Channels::patient_limit(const Cancel& cancel) {
   return limit;
 }
 
-size_t Channels::window_bytes(const WindowBudget::Share& share) {
-  return exec::Window::bytes_for_collectives(share.bytes());
-}
-
 void Channels::forget_visitors(Runtime& runtime, const bootstrap::Session& session) {
   for (const auto& listening : runtime.listening()) {
     for (const uint64_t number : {session.communicator(), messages_number(session)}) {
@@ -49,31 +45,29 @@ void Channels::forget_visitors(Runtime& runtime, const bootstrap::Session& sessi
 }
 
 bool Channels::crosses(int peer) const {
-  return topology().cluster_of(rank_) != topology().cluster_of(peer);
-}
-
-bool Channels::is_host(int rank) const {
-  return topology().infos()[static_cast<size_t>(rank)].host_access;
+  return membership_.topology().cluster_of(rank_) != membership_.topology().cluster_of(peer);
 }
 
 bool Channels::is_direct(int peer) const {
   const transport::Transport* const transport = transport_to(peer);
-  if (transport == nullptr) return is_host(rank_);
-  return transport->reaches(end_of(topology().infos()[static_cast<size_t>(rank_)]));
+  if (transport == nullptr) return membership_.info(rank_).host_access;
+  return transport->reaches(end_of(membership_.info(rank_)));
 }
 
 // A device whose memory is its own meets others of its host in memory that both reach: now, since
 // pinning may wait for the device.
-Status Channels::open(const std::function<WaitLimit()>& limit) {
-  const std::vector<int> peers = plan::peers(rank_, topology());
+Status Channels::open() {
+  const std::vector<int> peers = plan::peers(rank_, membership_.topology());
   HETCCL_TRY(reserve(peers));
   size_t kept = 0;
-  const OnNode near(numa_node_of(environment_.device.bus_id()));  // what is shared with it
+  const OnNode near(numa_node_of(device_.bus_id()));  // what is shared with it
   for (const int peer : peers) {
-    const auto shared = static_cast<size_t>(topology().window(rank_, peer));
-    const size_t messages = exec::Window::bytes_for_messages(shared, is_host(rank_), is_host(peer));
-    const transport::PeerId id{environment_.session.communicator(), rank_, peer, shared + messages};
-    HETCCL_ASSIGN(channels_[peer], make_channel(id, limit()));
+    const auto shared = static_cast<size_t>(membership_.topology().window(rank_, peer));
+    const size_t messages = exec::Window::bytes_for_messages(
+        shared, membership_.info(rank_).host_access, membership_.info(peer).host_access);
+    const transport::PeerId id{membership_.session().communicator(), rank_, peer,
+                               shared + messages};
+    HETCCL_ASSIGN(channels_[peer], make_channel(id, context_.init_limit()));
     reached_.insert(peer);
     streams_ = std::max(streams_, channels_[peer]->streams());
     const size_t window = channels_[peer]->window().size();
@@ -95,12 +89,11 @@ Status Channels::open(const std::function<WaitLimit()>& limit) {
 // Collectives have the first bytes of the channel's window, messages the rest.
 Status Channels::open_windows(int peer, size_t for_collectives) {
   const auto memory = channels_[peer]->window();
-  auto& device = environment_.device;
   HETCCL_ASSIGN(windows_[peer],
-                exec::Window::open(device, memory.first(for_collectives), rank_ < peer));
+                exec::Window::open(device_, memory.first(for_collectives), rank_ < peer));
   if (memory.size() == for_collectives) return {};
   HETCCL_ASSIGN(message_windows_[peer],
-                exec::Window::open(device, memory.subspan(for_collectives), rank_ < peer));
+                exec::Window::open(device_, memory.subspan(for_collectives), rank_ < peer));
   return {};
 }
 
@@ -113,9 +106,9 @@ void Channels::attach(exec::Executor& executor) {
 }
 
 transport::Transport* Channels::transport_to(int peer) const {
-  const auto end = [&](int one) { return end_of(topology().infos()[static_cast<size_t>(one)]); };
-  const auto& addresses = environment_.introduction.addresses[static_cast<size_t>(peer)];
-  return environment_.runtime.transport(end(rank_), end(peer), addresses);
+  const auto end = [&](int one) { return end_of(membership_.info(one)); };
+  const auto& addresses = membership_.introduction().addresses[static_cast<size_t>(peer)];
+  return context_.runtime.transport(end(rank_), end(peer), addresses);
 }
 
 // What the process may not open is an error at once, not after the time that init may take.
@@ -134,14 +127,14 @@ Result<Channels::Way> Channels::find_way(int peer) const {
     return error(Code::RemoteError, "rank %d offers no transport that rank %d can use", peer,
                  rank_);
   }
-  const auto& addresses = environment_.introduction.addresses[static_cast<size_t>(peer)];
+  const auto& addresses = membership_.introduction().addresses[static_cast<size_t>(peer)];
   return Way{transport, &addresses.at(transport->name())};
 }
 
 Result<std::unique_ptr<transport::Channel>> Channels::make_channel(const transport::PeerId& id,
                                                                    const WaitLimit& limit) const {
   HETCCL_ASSIGN(const Way way, find_way(id.peer));
-  return way.transport->connect(id, *way.address, environment_.session.secret(), limit);
+  return way.transport->connect(id, *way.address, membership_.session().secret(), limit);
 }
 
 // All ranks make the channels of one collective in ascending order: of all that wait, the two of
@@ -152,7 +145,7 @@ void Channels::reach(const std::vector<int>& peers) {
     if (reached_.insert(peer).second) missing.push_back(peer);
   }
   if (missing.empty()) return;
-  environment_.runtime.engine().exclusively([&] {
+  context_.engine().exclusively([&] {
     for (const int peer : missing)
       executor_->connect({peer, nullptr, crosses(peer), nullptr, is_direct(peer)});
   });
@@ -166,7 +159,7 @@ Status Channels::meet(std::span<const exec::Message> messages) {
       HETCCL_TRY(meet(message.peer));
       continue;
     }
-    const int n_ranks = environment_.session.n_ranks();
+    const int n_ranks = membership_.session().n_ranks();
     for (int peer = 0; peer < n_ranks; ++peer) HETCCL_TRY(meet(peer));
   }
   return {};
@@ -177,7 +170,7 @@ Status Channels::meet(int peer) {
   // Made before nobody may drive: a driver may block this thread until the engine has moved data.
   HETCCL_ASSIGN(auto ends,
                 executor_->make_ends(peer, find_window(message_windows_, peer), is_direct(peer)));
-  environment_.runtime.engine().exclusively([&] { executor_->meet(peer, std::move(ends)); });
+  context_.engine().exclusively([&] { executor_->meet(peer, std::move(ends)); });
   met_.insert(peer);
   connect_for_messages(peer);
   return {};
@@ -190,7 +183,7 @@ void Channels::connect_for_messages(int peer) {
   const auto connected = [this, peer](Result<std::unique_ptr<transport::Channel>> made) {
     if (made.ok()) {
       use(peer, true, std::move(made).value());
-    } else if (!environment_.cancel.is_set()) {
+    } else if (!context_.cancel->is_set()) {
       static_cast<void>(
           explaining_.post([this, peer, why = made.status()] { explain(peer, true, why); }));
     }
@@ -200,10 +193,10 @@ void Channels::connect_for_messages(int peer) {
     const std::lock_guard lock(mutex_);
     ++begun_;
   }
-  const transport::PeerId id{messages_number(environment_.session), rank_, peer};
+  const transport::PeerId id{messages_number(membership_.session()), rank_, peer};
   const bool begun =
-      way.value().transport->connect_later(id, *way.value().address, environment_.session.secret(),
-                                           patient_limit(environment_.cancel), connected);
+      way.value().transport->connect_later(id, *way.value().address, membership_.session().secret(),
+                                           patient_limit(*context_.cancel), connected);
   if (begun) return;
   end_connecting();
   connect_later({peer}, true);
@@ -225,49 +218,43 @@ void Channels::connect_later(std::vector<int> peers, bool for_messages) {
 }
 
 void Channels::report(const Status& why) {
-  environment_.verdict.report(why.code(), rank_,
-                              format("rank %d: connecting: %s", rank_, why.message().c_str()));
+  membership_.verdict().report_own(rank_, why.with("connecting"));
 }
 
 // False where the communicator fails, which is known to all ranks then.
 bool Channels::try_connect(int peer, bool for_messages) {
-  const Status status = connect(peer, for_messages);
-  return status.ok() || explain(peer, for_messages, status);
+  const auto& session = membership_.session();
+  const uint64_t number = for_messages ? messages_number(session) : session.communicator();
+  auto made = make_channel({number, rank_, peer}, patient_limit(*context_.cancel));
+  if (!made.ok()) return explain(peer, for_messages, made.status());
+  use(peer, for_messages, std::move(made).value());
+  return true;
 }
 
 // As try_connect.
 bool Channels::explain(int peer, bool for_messages, const Status& why) {
-  Verdict& verdict = environment_.verdict;
-  const Status status = Status(why).with(format("connecting to rank %d", peer));
+  Verdict& verdict = membership_.verdict();
   // Messages that want it say that it has left; a receive from any rank wants others, too.
   if (for_messages && has_left_soon(peer)) return true;
   // It may be how a failure looks from here of which all are about to be told.
-  if (!environment_.cancel.is_set()) verdict.wait(Verdict::kNewsTime);
-  if (environment_.cancel.is_set() || verdict.failed()) return false;
-  verdict.report(status.code(), peer, format("rank %d: %s", rank_, status.message().c_str()));
+  if (!context_.cancel->is_set()) verdict.wait(Verdict::kNewsTime);
+  if (context_.cancel->is_set() || verdict.failed()) return false;
+  verdict.report_own(peer, why.with(format("connecting to rank %d", peer)));
   return false;
 }
 
 bool Channels::has_left_soon(int peer) const {
-  const exec::Departures& departures = environment_.departures;
+  const exec::Departures& departures = membership_.departures();
   for (auto waited = milliseconds(0); waited < Verdict::kNewsTime; waited += kNewsLookTime) {
     if (departures.has_left(peer)) return true;
-    if (environment_.cancel.is_set() || environment_.verdict.failed()) return false;
+    if (context_.cancel->is_set() || membership_.verdict().failed()) return false;
     std::this_thread::sleep_for(kNewsLookTime);
   }
   return departures.has_left(peer);
 }
 
-Status Channels::connect(int peer, bool for_messages) {
-  const uint64_t number =
-      for_messages ? messages_number(environment_.session) : environment_.session.communicator();
-  HETCCL_ASSIGN(auto made, make_channel({number, rank_, peer}, patient_limit(environment_.cancel)));
-  use(peer, for_messages, std::move(made));
-  return {};
-}
-
 void Channels::use(int peer, bool for_messages, std::unique_ptr<transport::Channel> made) {
-  auto& engine = environment_.runtime.engine();
+  auto& engine = context_.engine();
   engine.exclusively([&] {
     auto& channel = (for_messages ? message_channels_ : channels_)[peer];
     channel = std::move(made);
@@ -294,7 +281,7 @@ void Channels::close() {
   windows_.clear();
   message_windows_.clear();
   window_share_.keep(0);
-  environment_.runtime.engine().exclusively([&] {
+  context_.engine().exclusively([&] {
     channels_.clear();
     message_channels_.clear();
   });

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,14 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "base/cancel.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/chores.h"
-#include "comm/introduction.h"
-#include "comm/runtime.h"
-#include "comm/verdict.h"
-#include "comm/window_budget.h"
-#include "exec/departures.h"
+#include "comm/membership.h"
 #include "exec/executor.h"
 
 namespace hetccl::comm {
@@ -29,33 +22,24 @@ namespace hetccl::comm {
 /// drives (Engine::exclusively).
 class Channels {
  public:
-  /// Outlives the channels.
-  struct Environment {
-    Runtime& runtime;
-    bootstrap::Session& session;
-    const Introduction& introduction;
-    device::Device& device;
-    const Cancel& cancel;  ///< ends what waits for the other end
-    const exec::Departures& departures;
-    Verdict& verdict;
-  };
-  /// How much of `share` all windows of collectives may take; messages have the rest.
-  static size_t window_bytes(const WindowBudget::Share& share);
   /// Drops what others began to connect to this rank, which never did. At the end, also where the
   /// ranks did not get as far as to make channels.
   static void forget_visitors(Runtime& runtime, const bootstrap::Session& session);
 
-  /// Windows take no more than `share`.
-  Channels(const Environment& environment, WindowBudget::Share share)
-      : environment_(environment),
-        rank_(environment.session.rank()),
+  /// The context, the members, who are introduced, and the device outlive it. Windows take no more
+  /// than `share`.
+  Channels(const Context& context, Membership& membership, device::Device& device,
+           WindowBudget::Share share)
+      : context_(context),
+        membership_(membership),
+        device_(device),
+        rank_(membership.rank()),
         window_share_(std::move(share)),
         connecting_([this](const Status& why) { report(why); }),
         explaining_([this](const Status& why) { report(why); }) {}
 
-  /// Makes the channels, and their windows, that plans between clusters need; `limit()` is how long
-  /// the next one may take.
-  Status open(const std::function<WaitLimit()>& limit);
+  /// Makes the channels, and their windows, that plans between clusters need.
+  Status open();
   /// Those of `open`, by peer.
   [[nodiscard]] const std::map<int, std::unique_ptr<transport::Channel>>& opened() const {
     return channels_;
@@ -83,17 +67,12 @@ class Channels {
   /// Whether the transport to that rank reads and writes the memory of this rank's device.
   [[nodiscard]] bool is_direct(int peer) const;
 
-  /// Returns once nothing connects any more, which `Environment::cancel` ends.
+  /// Returns once nothing connects any more, which `Context::cancel` ends.
   void stop();
   /// Nothing uses the channels any more.
   void close();
 
  private:
-  [[nodiscard]] const topology::Topology& topology() const {
-    return environment_.introduction.topology;
-  }
-  /// Whether hosts reach the memory of that rank's device.
-  [[nodiscard]] bool is_host(int rank) const;
   // The best that both ranks have; null where there is none.
   [[nodiscard]] transport::Transport* transport_to(int peer) const;
   Status reserve(const std::vector<int>& peers) const;
@@ -112,12 +91,13 @@ class Channels {
   void connect_later(std::vector<int> peers, bool for_messages);
   void connect_for_messages(int peer);
   bool try_connect(int peer, bool for_messages);
-  Status connect(int peer, bool for_messages);
   void use(int peer, bool for_messages, std::unique_ptr<transport::Channel> channel);
   void end_connecting();
   bool explain(int peer, bool for_messages, const Status& status);
 
-  const Environment environment_;
+  const Context& context_;
+  Membership& membership_;
+  device::Device& device_;
   const int rank_;
   // Made by `open`, and then where nobody drives.
   std::map<int, std::unique_ptr<transport::Channel>> channels_, message_channels_;

@@ -1,196 +1,204 @@
 #include "comm/communicator.h"
 
-#include <tuple>
-
-#include "base/encoding.h"
-#include "base/keep.h"
-
 namespace hetccl::comm {
 
-using std::chrono::milliseconds;
-
-Communicator::~Communicator() {
-  cancel_->set(error(Code::Aborted, "the communicator was destroyed"));
-  chores_.wait();
-  if (channels_ != nullptr) channels_->stop();
-  if (pairs_ != nullptr) pairs_->stop(TimePoint::max());
-  bool ended = true;
-  if (executor_ != nullptr) {
-    if (!executor_->idle()) stop(error(Code::Aborted, "the communicator was destroyed"));
-    ended = wait_until_idle();
+Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
+                                                           const bootstrap::UniqueId& id,
+                                                           CommunicatorOptions options) {
+  if (options.n_ranks < 1) {
+    return error(Code::InvalidArgument, "nranks is %d: it must be at least 1", options.n_ranks);
   }
-  if (session_ != nullptr) {
-    session_->leave(recorder_.called());
-    Channels::forget_visitors(runtime_, *session_);
+  if (options.rank < 0 || options.rank >= options.n_ranks) {
+    return error(Code::InvalidArgument, "rank is %d: it must be from 0 to %d", options.rank,
+                 options.n_ranks - 1);
   }
-  write_trace();
-  if (executor_ != nullptr) {
-    runtime_.engine().remove(*executor_);
-  }
-  dismantle(ended);
+  HETCCL_ASSIGN(auto communicator, make(runtime, std::move(options)));
+  HETCCL_TRY(communicator->begin(id));
+  return communicator;
 }
 
-// `ended`: nothing is in flight. Else the device may write to any of it, whenever it goes on.
-void Communicator::dismantle(bool ended) {
-  std::unique_ptr<exec::Executor> executor;
-  runtime_.engine().exclusively([&] { executor = std::move(executor_); });
-  if (!ended) {
-    log_.warn(
-        "the device has not ended what was in flight %lld s after the communicator "
-        "failed: its memory is kept until the process ends",
-        static_cast<long long>(Verdict::kLastWait.count()));
-    return keep_until_exit(std::tuple(std::move(executor), std::move(channels_), std::move(pairs_),
-                                      std::move(ccl_), std::move(own_stream_)));
-  }
-  // Not where nobody drives: calls to drivers and libraries wait for work that others drive.
-  executor.reset();
-  if (channels_ != nullptr) channels_->close();
-  if (pairs_ != nullptr) pairs_->close();
-  ccl_.reset();
+Status Communicator::begin(const bootstrap::UniqueId& id) {
+  if (blocking()) return open(id);
+  return chores_.post([this, id] { static_cast<void>(open(id)); });
 }
 
-Result<int> Communicator::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
-  HETCCL_TRY(known());
-  if (on_device && (device_->capabilities() & device::kHostAccessible) == 0) {
-    return error(Code::Unsupported,
-                 "rank %d: the host cannot read a scalar in this device's memory: keep it in host "
-                 "memory",
-                 rank());
-  }
-  return red_ops_.create(type, scalar, on_device ? ScalarRead::AtCall : ScalarRead::Now);
+Result<std::shared_ptr<Communicator>> Communicator::make(Runtime& runtime,
+                                                         CommunicatorOptions options) {
+  HETCCL_ASSIGN(auto cancel, Cancel::create());
+  // Here, on the caller's thread, whose device "cuda" means.
+  options.device = runtime.resolve_device(options.device);
+  return std::shared_ptr<Communicator>(
+      new Communicator(runtime, std::move(options), std::move(cancel)));
 }
 
-Status Communicator::recode(const device::Reduction& reduction, void* native_stream) {
-  HETCCL_TRY(check_ready());
-  if ((device_->capabilities() & device::kEncodes) == 0) {
-    return error(Code::Unsupported,
-                 "rank %d: its device, %s, has no kernels that encode: use host memory, with comm "
-                 "NULL",
-                 rank(), options_.device.c_str());
+// Who asks whether it goes on gets an end, even where there is no memory for a cause.
+Status Communicator::open(const bootstrap::UniqueId& id) {
+  try {
+    return try_open(id);
+  } catch (...) {
+    membership_.verdict().settle_without_memory();
+    context_.phase = Phase::Closed;
+    throw;
   }
-  // Only the host has no default stream, and its memory is the caller's own.
-  if (is_no_stream(native_stream)) {
-    reduce_encoded(reduction, 0, reduction.count);
-    return {};
+}
+
+Status Communicator::try_open(const bootstrap::UniqueId& id) {
+  context_.log.rank = membership_.rank();
+  context_.runtime.warn_of_settings(membership_.rank(), id);
+  Status status;
+  try {
+    status = join(id);
+    if (status.ok()) status = fabric_.open();
+    if (status.ok()) status = dispatch_.open();
+  } catch (...) {  // the others wait for this rank
+    status = caught();
   }
-  // The caller's stream waits for it: it may take the whole GPU, not HETCCL_GPU_BLOCKS of it.
-  constexpr uint16_t kManyBlocks = 1024;
-  device::Reduction call = reduction;
-  call.blocks = kManyBlocks;
-  const std::lock_guard lock(launch_mutex_);
-  HETCCL_ASSIGN(device::Stream * stream, stream_for(native_stream));
-  HETCCL_TRY(device_->reduce(*stream, call));
-  if (!on_device()) runtime_.engine().notify();
+  if (!status.ok()) return membership_.give_up(status);
+  context_.phase = Phase::Ready;
+  warn_of_layout();
+  const size_t clusters = membership_.topology().clusters().size();
+  context_.log.info("communicator of %d ranks in %zu clusters is ready", membership_.n_ranks(),
+                    clusters);
+  const Config& config = context_.config;
+  const bool encodes = !config.wire.empty() || !config.wire_gather.empty();
+  if (encodes && clusters == 1 && !config.wire_inside) {
+    context_.log.info(
+        "nothing is encoded: all ranks are in one cluster, and HETCCL_WIRE_INSIDE is 0");
+  }
   return {};
 }
 
-Status Communicator::known() {
-  const Phase phase = phase_.load(std::memory_order_acquire);
-  if (phase == Phase::Opening) {
-    return error(
-        Code::InvalidUsage,
-        "the communicator is still being set up: ask hetcclCommGetAsyncError until it is no "
-        "longer hetcclInProgress");
+void Communicator::warn_of_layout() const {
+  const int rank = membership_.rank();
+  if (rank == 0 && membership_.number() == 0 && membership_.topology().split_by_host()) {
+    context_.log.warn(
+        "HETCCL_ENCRYPT=1: each host's GPUs form a cluster of their own, since their vendor's "
+        "library does not encrypt what it sends to other hosts; HETCCL_ALLOW_VENDOR_CLEARTEXT=1 "
+        "on every rank lets it");
   }
-  return executor_ != nullptr ? Status() : failure();
+  const int other = membership_.topology().shares_device(rank);
+  if (other > rank && membership_.number() < 2) {  // said once: the two may count in one process
+    context_.log.warn(
+        "ranks %d and %d are threads of one process on one GPU, whose hardware queues their "
+        "streams share: calls of one may wait for calls of the other, and end by time-out. Give "
+        "each a process, or start this one with CUDA_DEVICE_MAX_CONNECTIONS=32 (AMD: "
+        "GPU_MAX_HW_QUEUES=32)",
+        rank, other);
+  }
 }
 
-Status Communicator::check_ready() {
-  if (phase_.load(std::memory_order_acquire) == Phase::Opening) return known();
-  if (verdict_.failed()) return verdict_.await();
-  if (phase_.load(std::memory_order_acquire) == Phase::Ready) return {};
-  return error(Code::InvalidUsage, "rank %d: the communicator was finalized or destroyed", rank());
+Status Communicator::join(const bootstrap::UniqueId& id) {
+  bootstrap::JoinOptions join;
+  join.on_failure = [this](const bootstrap::Failure& failure) {
+    dispatch_.stop(Status(failure.code, failure.reason));
+  };
+  join.on_note = [this](int from, std::span<const uint8_t> note) {
+    const bool mail = !note.empty() && note.front() == Mail::kMark;
+    if (Pairs* pairs = fabric_.pairs(); mail && pairs != nullptr) pairs->on_note(from, note);
+    if (Tuning* tuning = dispatch_.tuning(); !mail && tuning != nullptr)
+      tuning->on_note(from, note);
+  };
+  join.on_left = [this](int who, uint64_t) {
+    if (context_.phase == Phase::Opening) {  // a rank that is still setting up waits in vain
+      return context_.cancel->set(
+          error(Code::RemoteError, "rank %d left while the communicator was being set up", who));
+    }
+    if (Tuning* tuning = dispatch_.tuning()) tuning->on_left(who);
+    if (Pairs* pairs = fabric_.pairs()) pairs->on_left(who);
+  };
+  join.position = [this](uint64_t sequence) { return dispatch_.position(sequence); };
+  return membership_.join(id, std::move(join));
+}
+
+Communicator::~Communicator() {
+  const Status why = error(Code::Aborted, "the communicator was destroyed");
+  context_.cancel->set(why);
+  chores_.wait();
+  fabric_.stop();
+  if (!dispatch_.idle()) dispatch_.stop(why);
+  const bool ended = dispatch_.wait_until_idle();
+  if (membership_.joined()) {
+    membership_.session().leave(dispatch_.called());
+    Channels::forget_visitors(context_.runtime, membership_.session());
+  }
+  dispatch_.write_trace();
+  dispatch_.close(ended);
+  fabric_.close(ended);
 }
 
 bool Communicator::in_progress() const {
-  const Phase phase = phase_.load(std::memory_order_acquire);
+  const Phase phase = context_.phase;
   return phase == Phase::Opening || phase == Phase::Finalizing;
 }
 
-Status Communicator::finish_by(TimePoint deadline) {
-  if (phase_.load(std::memory_order_acquire) == Phase::Opening) {
-    cancel_->set(error(Code::Aborted, "it destroyed the communicator while that was being set up"));
+Status Communicator::finish(TimePoint deadline) {
+  if (context_.phase == Phase::Opening) {
+    context_.cancel->set(
+        error(Code::Aborted, "it destroyed the communicator while that was being set up"));
     chores_.wait();
-    if (phase_.load(std::memory_order_acquire) != Phase::Ready) return {};
+    if (context_.phase != Phase::Ready) return {};
   }
   chores_.wait();
   return drain(deadline);
 }
 
 Status Communicator::drain(TimePoint deadline) {
-  if (phase_.load(std::memory_order_acquire) == Phase::Closed) return failure();
-  runtime_.engine().notify();
-  Status status;
-  do {
-    wait_until_idle();
-    status = failure();
-  } while (!close());
-  if (tuning_ != nullptr) tuning_->finish();
-  keep_learnt();
-  pairs_->stop(deadline);  // they agree by notes, of which there are none after that
-  session_->leave(recorder_.called());
+  if (context_.phase == Phase::Closed) return dispatch_.failure();
+  Status status = dispatch_.finish();
+  fabric_.pairs()->stop(deadline);  // they agree by notes, of which there are none after that
+  membership_.session().leave(dispatch_.called());
   return status;
 }
 
 Status Communicator::finalize() {
-  HETCCL_TRY(check_ready());
-  if (options_.blocking) return finish();
-  phase_.store(Phase::Finalizing, std::memory_order_release);
+  HETCCL_TRY(dispatch_.check_ready());
+  if (blocking()) return finish();
+  context_.phase = Phase::Finalizing;
   const Status posted = chores_.post([this] { static_cast<void>(drain(TimePoint::max())); });
   return posted.ok() ? posted : finish();
 }
 
-// A call that another thread still makes must not start: nobody would arbitrate its failure. False
-// when one was faster.
-bool Communicator::close() {
-  std::lock_guard launch_lock(launch_mutex_);
-  if (!executor_->idle() && !verdict_.failed()) return false;
-  phase_.store(Phase::Closed, std::memory_order_release);
-  return true;
-}
-
 void Communicator::shut_down(TimePoint deadline) {
-  auto& engine = runtime_.engine();
+  Verdict& verdict = membership_.verdict();
+  auto& engine = context_.engine();
   const auto busy = [&] {
-    const Phase phase = phase_.load(std::memory_order_acquire);
-    return phase == Phase::Opening || (phase != Phase::Closed && !executor_->idle());
+    const Phase phase = context_.phase;
+    return phase == Phase::Opening || (phase != Phase::Closed && !dispatch_.idle());
   };
   engine.notify();
-  engine.wait([&] { return !busy() || verdict_.failed(); }, deadline);
-  if (busy() || verdict_.failed()) {
+  engine.wait([&] { return !busy() || verdict.failed(); }, deadline);
+  if (busy() || verdict.failed()) {
     abort("its process exited before the communicator's work was complete");
   } else {
-    static_cast<void>(finish_by(deadline));
+    static_cast<void>(finish(deadline));
   }
   // A thread inside a vendor's library does not stand the end of its process.
-  if (phase_.load(std::memory_order_acquire) == Phase::Closed && pairs_ != nullptr)
-    pairs_->stop(deadline);
-  write_trace();
+  if (context_.phase == Phase::Closed && fabric_.pairs() != nullptr)
+    fabric_.pairs()->stop(deadline);
+  dispatch_.write_trace();
 }
 
 void Communicator::abort(const std::string& why) {
-  if (phase_.load(std::memory_order_acquire) == Phase::Opening) {
-    cancel_->set(Status(Code::Aborted, why));
+  if (context_.phase == Phase::Opening) {
+    context_.cancel->set(Status(Code::Aborted, why));
     chores_.wait();
   }
-  const Phase phase = phase_.load(std::memory_order_acquire);
+  const Phase phase = context_.phase;
   if (phase == Phase::Opening || phase == Phase::Closed) return;
-  const std::string cause = format("rank %d: %s", rank(), why.c_str());
-  verdict_.report(Code::Aborted, rank(), cause);
+  const std::string cause = format("rank %d: %s", membership_.rank(), why.c_str());
+  membership_.verdict().report(Code::Aborted, membership_.rank(), cause);
   // Channels close when the others know why: else they may report a lost connection first.
-  verdict_.wait(milliseconds(1000));
-  stop(Status(Code::Aborted, cause));
+  membership_.verdict().wait(std::chrono::milliseconds(1000));
+  dispatch_.stop(Status(Code::Aborted, cause));
   chores_.wait();
   // No memory of the user is touched once nothing is in flight.
-  wait_until_idle();
+  dispatch_.wait_until_idle();
 }
 
-Statistics Communicator::statistics() {
-  std::lock_guard lock(launch_mutex_);
-  Statistics statistics = statistics_;
-  if (programs_ != nullptr) statistics.plans = programs_->made();
-  statistics.cross_bytes_sent = executor_->bytes_sent();
-  return statistics;
+void Communicator::on_exception(const Status& why) {
+  if (membership_.joined()) return dispatch_.report(membership_.rank(), why);
+  membership_.verdict().replace(why);  // nobody else knows this communicator yet
+  context_.phase = Phase::Closed;
 }
 
 }  // namespace hetccl::comm

@@ -2,28 +2,17 @@
 // operations, and the trace of their steps.
 #include <unistd.h>
 
+#include <array>
+
 #include "base/json.h"
 #include "base/report_file.h"
-#include "comm/communicator.h"
+#include "comm/dispatch.h"
 
 namespace hetccl::comm {
 namespace {
 
-using State = exec::Record::State;
-
-const char* name_of(State state) {
-  switch (state) {
-    case State::Launched:
-      return "launched";
-    case State::Started:
-      return "started";
-    case State::Completed:
-      return "completed";
-    case State::Failed:
-      return "failed";
-  }
-  return "unknown";
-}
+// By Record::State.
+constexpr std::array kStates = {"launched", "started", "completed", "failed"};
 
 Json json_of(TimePoint when, const WallClock& wall) {
   if (when == TimePoint{}) return nullptr;
@@ -44,7 +33,7 @@ Json json_of(const exec::Record& record, const WallClock& wall) {
           {"slice_elements", record.slice_elements},
           {"slices", record.slices},
           {"started_us", json_of(record.started, wall)},
-          {"state", name_of(record.state)},
+          {"state", kStates.at(static_cast<size_t>(record.state))},
           {"type", hetccl::name_of(call.type)}};
 }
 
@@ -68,7 +57,7 @@ Json json_of_message(const exec::Record& record, const WallClock& wall) {
 
 }  // namespace
 
-std::string Communicator::dump() {
+std::string Dispatch::dump() {
   const WallClock wall;
   std::vector<Json> operations;
   for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
@@ -79,7 +68,7 @@ std::string Communicator::dump() {
                {"ended", recorder_.ended()},
                {"failure", nullptr},
                {"messages", std::move(messages)},
-               {"number", number_},
+               {"number", membership_.number()},
                {"operations", std::move(operations)},
                {"pid", getpid()},
                {"rank", rank()},
@@ -90,41 +79,30 @@ std::string Communicator::dump() {
   return json.dump(1);
 }
 
-// Where nobody drives, and before anything is ended. Who has work in flight may only wait for a
-// stream, and hear of it nowhere else.
-void Communicator::tell_failure(Code code, const std::string& cause) {
-  const std::string standing = executor_ != nullptr ? executor_->standing() : "";
-  if (code == Code::Aborted || standing.empty()) {
-    return log_.info("communicator failed: %s", cause.c_str());
-  }
-  log_.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
-}
-
 // In the background: files may be slow, and whoever fails a communicator must not wait for them.
-void Communicator::dump_failure() {
-  const std::string& pattern = config_.dump;
+void Dispatch::dump_failure() {
+  const std::string& pattern = context_.config.dump;
   if (pattern.empty() || recorder_.called() + message_recorder_.called() == 0) return;
-  const Status posted = chores_.post([this, path = report_path(pattern, {rank(), number_})] {
-    const Status written = write_report(path, dump());
-    if (!written.ok()) return log_.warn("HETCCL_DUMP: %s", written.message().c_str());
-    log_.warn("the last operations are in %s", path.c_str());
-  });
-  if (!posted.ok()) log_.warn("HETCCL_DUMP: %s", posted.message().c_str());
+  const Status posted =
+      chores_.post([this, path = report_path(pattern, {rank(), membership_.number()})] {
+        const Status written = write_report(path, dump());
+        if (!written.ok()) return context_.log.warn("HETCCL_DUMP: %s", written.message().c_str());
+        context_.log.warn("the last operations are in %s", path.c_str());
+      });
+  if (!posted.ok()) context_.log.warn("HETCCL_DUMP: %s", posted.message().c_str());
 }
 
-void Communicator::write_trace() {
+void Dispatch::write_trace() {
   if (tracer_ == nullptr || executor_ == nullptr) return;
   exec::TraceProcess process;
   process.rank = rank();
-  process.name =
-      format("rank %d (%s, pid %d)", rank(),
-             topology().infos()[static_cast<size_t>(rank())].host_name.c_str(), getpid());
+  const std::string& host = membership_.info(rank()).host_name;
+  process.name = format("rank %d (%s, pid %d)", rank(), host.c_str(), getpid());
   std::string json;
-  runtime_.engine().exclusively([&] {
-    json = to_json(*tracer_, process);
-  });
-  const Status written = write_report(report_path(config_.trace, {rank(), number_}), json);
-  if (!written.ok()) log_.warn("HETCCL_TRACE: %s", written.message().c_str());
+  fabric_.exclusively([&] { json = to_json(*tracer_, process); });
+  const Status written =
+      write_report(report_path(context_.config.trace, {rank(), membership_.number()}), json);
+  if (!written.ok()) context_.log.warn("HETCCL_TRACE: %s", written.message().c_str());
 }
 
 }  // namespace hetccl::comm

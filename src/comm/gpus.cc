@@ -17,10 +17,6 @@ std::optional<int> Gpus::index_of(std::string_view name) const {
   return whole && index >= 0 ? std::optional(index) : std::nullopt;
 }
 
-bool Gpus::names_one(std::string_view name) const {
-  return index_of(name).has_value();
-}
-
 std::string Gpus::resolve(std::string_view name) {
   std::string text(name);
   if (index_of(name) != -1) return text;

@@ -25,7 +25,7 @@ class Gpus {
 
   [[nodiscard]] const std::string& vendor() const { return row_.vendor; }
   /// Whether `name` is "<vendor>" or "<vendor>:<index>".
-  [[nodiscard]] bool names_one(std::string_view name) const;
+  [[nodiscard]] bool names_one(std::string_view name) const { return index_of(name).has_value(); }
   /// "<vendor>" with the index of the calling thread's current device, 0 where it has none; other
   /// names as they are.
   std::string resolve(std::string_view name);

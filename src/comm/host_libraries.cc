@@ -37,20 +37,13 @@ Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
   return best;
 }
 
-namespace {
-
-std::vector<adaptor::Found> of_hosts(std::vector<adaptor::Found> found) {
-  std::erase_if(found, [](const adaptor::Found& one) {
-    return one.adaptor.ok() && !one.adaptor.value()->serves_hosts();
-  });
-  return found;
-}
-
-}  // namespace
-
 HostLibraries::HostLibraries(const HostRow& row, const Log& log,
                              const std::vector<adaptor::Found>& found)
-    : row_(row), log_(log), found_(of_hosts(found)) {}
+    : row_(row), log_(log), found_(found) {
+  std::erase_if(found_, [](const adaptor::Found& one) {
+    return one.adaptor.ok() && !one.adaptor.value()->serves_hosts();
+  });
+}
 
 Result<ccl::Library*> HostLibraries::library(const std::shared_ptr<Crew>& crew,
                                              const WaitLimit& limit) {

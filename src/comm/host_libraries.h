@@ -39,7 +39,7 @@ class HostLibraries {
  private:
   const HostRow& row_;
   const Log& log_;
-  const std::vector<adaptor::Found> found_;
+  std::vector<adaptor::Found> found_;
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<ccl::Library> library_;
   Status refused_;

@@ -1,10 +1,9 @@
 // From a call to its executor: checks, the plan, the stream, room, and what failing half-way means.
+#include <algorithm>
 #include <functional>
-#include <map>
 #include <set>
 
-#include "comm/arguments.h"
-#include "comm/communicator.h"
+#include "comm/dispatch.h"
 #include "exec/host_arithmetic.h"
 #include "plan/call.h"
 
@@ -17,79 +16,57 @@ namespace {
 constexpr uint64_t kAtOnceBytes = uint64_t{64} << 10U;
 }  // namespace
 
-std::string Communicator::Work::text() const {
+std::string Dispatch::Work::text() const {
   if (collective != nullptr) return name_of(collective->signature);
   return messages.size() == 1 ? describe(messages.front())
                               : format("%zu messages", messages.size());
 }
 
-Status Communicator::check(const CollectiveArguments& arguments) {
+Status Dispatch::check(const Work& work) {
   HETCCL_TRY(check_ready());
-  Status status = comm::check(arguments, rank(), n_ranks());
-  if (status.ok()) status = plan::check_support(arguments.signature, topology());
-  if (status.ok()) return status;
-  return status.with(format("rank %d: %s", rank(), Work{&arguments}.text().c_str()));
-}
-
-Status Communicator::check(std::span<const exec::Message> messages) {
-  HETCCL_TRY(check_ready());
-  Status status = comm::check(messages, rank(), n_ranks());
-  if (status.ok()) status = check_any_source(messages);
-  if (status.ok()) return status;
-  return status.with(format("rank %d: %s", rank(), Work{nullptr, messages}.text().c_str()));
-}
-
-// Memory for what a GPU receives is on its way before it is known from whom.
-Status Communicator::check_any_source(std::span<const exec::Message> messages) const {
-  if ((device_->capabilities() & device::kHostAccessible) != 0) return {};
-  for (const exec::Message& message : messages) {
-    if (message.peer != exec::kAnyRank) continue;
-    return error(Code::Unsupported,
-                 "a rank on a GPU cannot receive from any rank: name the rank that sends, or "
-                 "receive in a communicator that this rank is in with its host memory");
+  Status status;
+  if (work.collective != nullptr) {
+    status = comm::check(*work.collective, rank(), n_ranks());
+    if (status.ok()) status = plan::check_support(work.collective->signature, topology());
+  } else {
+    status = comm::check(work.messages, rank(), n_ranks());
+    // Memory for what a GPU receives is on its way before it is known from whom.
+    const auto is_any = [](const exec::Message& one) { return one.peer == exec::kAnyRank; };
+    const auto& messages = work.messages;
+    if (status.ok() && !on_host_memory() && std::any_of(messages.begin(), messages.end(), is_any)) {
+      status = error(Code::Unsupported,
+                     "a rank on a GPU cannot receive from any rank: name the rank that sends, or "
+                     "receive in a communicator that this rank is in with its host memory");
+    }
   }
-  return {};
+  return status.ok() ? status : status.with(format("rank %d: %s", rank(), work.text().c_str()));
 }
 
-Result<Communicator::Ticket> Communicator::start(const CollectiveArguments& arguments,
-                                                 const Start& how) {
-  HETCCL_TRY(check(arguments));
-  return launch({&arguments, {}, how});
-}
-
-Result<Communicator::Ticket> Communicator::start(std::span<const exec::Message> messages,
-                                                 const Start& how) {
-  HETCCL_TRY(check(messages));
-  return launch({nullptr, messages, how});
-}
-
-Status Communicator::complete(const Ticket& ticket) {
+Status Dispatch::complete(const Ticket& ticket) {
   // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
   if (!ticket.done()) verdict_.drive_until([&] { return ticket.done(); });
   return failure();
 }
 
-Result<bool> Communicator::await_all(TimePoint deadline) {
+Result<bool> Dispatch::await_all(TimePoint deadline) {
   HETCCL_TRY(known());
-  auto& engine = runtime_.engine();
-  if (!engine.wait([this] { return executor_->idle(); }, deadline)) return false;
-  engine.exclusively([] {});  // who drove has told of each end by then
+  if (!context_.engine().wait([this] { return idle(); }, deadline)) return false;
+  fabric_.exclusively([] {});  // who drove has told of each end by then
   return true;
 }
 
-Result<bool> Communicator::is_capturing(void* native_stream) {
+Result<bool> Dispatch::is_capturing(void* native_stream) {
   HETCCL_TRY(check_ready());
   return !is_no_stream(native_stream) && device_->is_capturing(native_stream);
 }
 
 // A call that a graph cannot hold is refused before any rank counts it: the graph would run it
 // later, or again, without what the progress engine moves.
-Result<bool> Communicator::is_captured(const Work& work, std::unique_lock<std::mutex>& lock,
-                                       TimePoint deadline) {
+Result<bool> Dispatch::is_captured(const Work& work, std::unique_lock<std::mutex>& lock) {
   if (is_no_stream(work.how.stream) || !device_->is_capturing(work.how.stream)) return false;
   Status status;
   if (work.collective == nullptr) {
-    status = await_library(work.messages, lock, deadline);
+    status = await_library(work, lock);
   } else if (!is_device_work_alone(work.collective->signature)) {
     status = error(Code::InvalidUsage, "not all ranks are in one cluster with such a library");
   }
@@ -103,27 +80,25 @@ Result<bool> Communicator::is_captured(const Work& work, std::unique_lock<std::m
 }
 
 // Waits until it is known of each message that the library carries it; others may call meanwhile.
-Status Communicator::await_library(std::span<const exec::Message> messages,
-                                   std::unique_lock<std::mutex>& lock, TimePoint deadline) {
-  HETCCL_TRY(meet(messages));
-  std::map<int, std::set<exec::Route*>> routes;  // by peer
-  for (const exec::Message& message : messages) {
+Status Dispatch::await_library(const Work& work, std::unique_lock<std::mutex>& lock) {
+  HETCCL_TRY(fabric_.meet(work.messages));
+  std::set<std::pair<int, exec::Route*>> routes;  // each with its peer
+  for (const exec::Message& message : work.messages) {
     if (message.peer == rank()) continue;
-    routes[message.peer].insert(&executor_->route(message.peer, message.send));
+    routes.emplace(message.peer, &executor_->route(message.peer, message.send));
   }
   lock.unlock();
   Status status;
-  for (const auto& [peer, both] : routes) {
-    for (exec::Route* route : both) {
-      if (status.ok()) status = await_library(peer, *route, deadline);
-    }
+  for (const auto& [peer, route] : routes) {
+    if (status.ok()) status = await_library(peer, *route, work.deadline);
   }
   lock.lock();
   return status.ok() ? check_ready() : status;
 }
 
-Status Communicator::await_library(int peer, exec::Route& route, TimePoint deadline) {
-  const auto give_up = [&] { return verdict_.failed() || departures_.has_left(peer); };
+Status Dispatch::await_library(int peer, exec::Route& route, TimePoint deadline) {
+  const exec::Departures& departures = membership_.departures();
+  const auto give_up = [&] { return verdict_.failed() || departures.has_left(peer); };
   const auto by_library = route.wait_until_settled(deadline, give_up);
   if (by_library.ok() && by_library.value()) return {};
   if (by_library.ok()) {
@@ -141,7 +116,7 @@ Status Communicator::await_library(int peer, exec::Route& route, TimePoint deadl
   return error(Code::RemoteError, "rank %d has left the communicator", peer);
 }
 
-bool Communicator::is_device_work_alone(const Signature& signature) const {
+bool Dispatch::is_device_work_alone(const Signature& signature) const {
   const topology::Cluster& cluster = topology().clusters().front();
   if (cluster.ranks.size() < static_cast<size_t>(n_ranks())) return false;
   if (plan::is_pairwise(signature.collective) && n_ranks() > 1 && !cluster.exchanges) return false;
@@ -150,41 +125,38 @@ bool Communicator::is_device_work_alone(const Signature& signature) const {
          exec::reduces_all_itself(*device_, signature);
 }
 
-// A call that this rank counted and did not make would leave it one ahead of the others: where
-// there is no memory even to tell them, nothing more is called here.
-template <typename Step>
-auto Communicator::or_end(const Step& step) {
+Result<Dispatch::Ticket> Dispatch::launch(Work work) {
+  HETCCL_TRY(check(work));
+  auto& engine = context_.engine();
+  const int64_t timeout_ms = work.how.timeout_ms > 0 ? work.how.timeout_ms : timeout_ms_.load();
+  work.now = engine.clock().now();
+  work.deadline = work.now + milliseconds(timeout_ms);
+  std::unique_lock lock(launch_mutex_);
+  HETCCL_TRY(wait_for_room(work, lock));
+  HETCCL_TRY(check_ready());  // again: a finish may have been faster
+  work.how.waits = work.how.waits && is_no_stream(work.how.stream);
+  HETCCL_ASSIGN(work.captured, is_captured(work, lock));
+  Result<Ticket> ticket = Ticket();
   try {
-    return step();
+    ticket = try_enqueue(work);
+    lock.unlock();
+    if (!ticket.ok()) return fail_launch(ticket.status(), work);
   } catch (...) {
+    // A call that this rank counted and did not make would leave it one ahead of the others: where
+    // there is no memory even to tell them, nothing more is called here.
     verdict_.settle_without_memory();
     throw;
   }
-}
-
-Result<Communicator::Ticket> Communicator::launch(Work work) {
-  auto& engine = runtime_.engine();
-  const TimePoint now = engine.clock().now();
-  const int64_t timeout_ms = work.how.timeout_ms > 0 ? work.how.timeout_ms : timeout_ms_.load();
-  const Times times{now, now + milliseconds(timeout_ms)};
-  std::unique_lock lock(launch_mutex_);
-  HETCCL_TRY(wait_for_room(work, lock, times.deadline));
-  HETCCL_TRY(check_ready());  // again: a finish may have been faster
-  work.how.waits = work.how.waits && is_no_stream(work.how.stream);
-  HETCCL_ASSIGN(work.captured, is_captured(work, lock, times.deadline));
-  auto ticket = or_end([&] { return try_enqueue(work, times); });
-  lock.unlock();
-  if (ticket.ok()) {
-    if (!work.how.waits) notify();
-    return ticket;
-  }
-  return or_end([&] { return fail_launch(ticket.status(), work); });
+  if (work.how.waits) return ticket;
+  // Who calls on a device's stream leaves all else to the engine.
+  executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
+  return ticket;
 }
 
 // The others may have called it, and wait for this rank.
-Status Communicator::fail_launch(const Status& why, const Work& work) {
+Status Dispatch::fail_launch(const Status& why, const Work& work) {
   const Status status = why.with("launching " + work.text());
-  if (!verdict_.failed()) report_own(rank(), status);
+  if (!verdict_.failed()) report(rank(), status);
   Status cause = verdict_.await();
   // What was enqueued before it failed may still use the caller's memory.
   stop(cause);
@@ -192,37 +164,26 @@ Status Communicator::fail_launch(const Status& why, const Work& work) {
   return cause;
 }
 
-Result<Communicator::Ticket> Communicator::try_enqueue(const Work& work, const Times& times) {
+Result<Dispatch::Ticket> Dispatch::try_enqueue(const Work& work) {
   try {
-    return enqueue(work, times);
+    ++statistics_.operations;
+    return work.collective != nullptr ? enqueue_collective(work) : enqueue_messages(work);
   } catch (...) {
     return caught();
   }
 }
 
-// Who calls on a device's stream leaves all else to the engine.
-void Communicator::notify() {
-  auto& engine = runtime_.engine();
-  executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
-}
-
-Result<Communicator::Ticket> Communicator::enqueue(const Work& work, const Times& times) {
-  ++statistics_.operations;
-  return work.collective != nullptr ? enqueue_collective(work, times)
-                                    : enqueue_messages(work, times);
-}
-
-Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work,
-                                                              const Times& times) {
+Result<Dispatch::Ticket> Dispatch::enqueue_collective(const Work& work) {
   const CollectiveArguments& arguments = *work.collective;
   Signature signature = arguments.signature;
   const uint64_t block = elements_of_a_block(arguments, n_ranks());
   if (!work.captured) signature.encoding = programs_->encoding_for(signature, block);
-  const Tuning::Use use = find_setting(work, signature, block, times.now);
+  const Tuning::Use use = find_setting(work, signature, block);
   HETCCL_ASSIGN(const Programs::Chosen chosen,
                 programs_->choose(signature, block, use.setting, use.round));
   const auto [program, choice, resources] = chosen;
-  reach(*program);
+  if (!program->reached) fabric_.channels().reach(program->exec.peers());
+  program->reached = true;
   HETCCL_ASSIGN(device::Stream * stream, stream_for(work.how.stream));
 
   const Encoding& wire = signature.encoding;
@@ -234,20 +195,24 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work,
                   .factor = arguments.factor,
                   .residual = arguments.residual,
                   .sequence = sequence_++,
-                  .deadline = times.deadline,
-                  .launched = times.now,
+                  .deadline = work.deadline,
+                  .launched = work.now,
                   .input = arguments.input,
                   .output = arguments.output,
                   .awaited = work.how.waits,
                   .timed = use.timed,
                   .round = use.round,
                   .resources = resources};
-  call.salt = salt_of(static_cast<uint64_t>(config_.wire_seed), call.sequence, rank());
+  call.salt = salt_of(static_cast<uint64_t>(context_.config.wire_seed), call.sequence, rank());
   if (work.captured) {
     HETCCL_TRY(executor_->capture(program->exec, call, *stream));
     return Ticket();
   }
-  if (work.how.waits && is_small(*program, signature)) {
+  const bool at_once = work.how.waits && signature.collective == Collective::AllReduce &&
+                       program->exec.is_one_library_call() && tracer_ == nullptr &&
+                       signature.count * size_of(signature.type) <= kAtOnceBytes &&
+                       !executor_->has_collectives();
+  if (at_once) {
     HETCCL_ASSIGN(const bool done, executor_->all_reduce_at_once(program->exec, call, *stream));
     if (done) return Ticket();
     call.begun = true;
@@ -255,44 +220,25 @@ Result<Communicator::Ticket> Communicator::enqueue_collective(const Work& work,
   return executor_->launch(program->exec, choice, call, *stream);
 }
 
-Tuning::Use Communicator::find_setting(const Work& work, const Signature& signature, uint64_t block,
-                                       TimePoint now) {
+Tuning::Use Dispatch::find_setting(const Work& work, const Signature& signature, uint64_t block) {
   if (tuning_ == nullptr || !tuning_->active()) return {};
   std::optional<tune::Key> key;
   if (!signature.uneven && signature.encoding.is_none())
     key = tune::key_of(signature, block, topology());
   const auto make_space = [&] { return programs_->space(signature, block, limits()); };
-  const auto use = tuning_->use(key, block * size_of(signature.type), sequence_, work.captured, now,
-                                std::ref(make_space));
+  const auto use = tuning_->use(key, block * size_of(signature.type), sequence_, work.captured,
+                                work.now, std::ref(make_space));
   keep_learnt();
   return use;
 }
 
-void Communicator::reach(PlannedProgram& program) {
-  if (program.reached) return;
-  channels_->reach(program.exec.peers());
-  program.reached = true;
-}
-
-Result<device::Stream*> Communicator::stream_for(void* native) {
+Result<device::Stream*> Dispatch::stream_for(void* native) {
   if (is_no_stream(native)) return own_stream_.get();
   return user_streams_->find_or_wrap(native);
 }
 
-bool Communicator::is_small(const PlannedProgram& program, const Signature& signature) const {
-  return signature.collective == Collective::AllReduce && program.exec.is_one_library_call() &&
-         signature.count * size_of(signature.type) <= kAtOnceBytes && tracer_ == nullptr &&
-         !executor_->has_collectives();
-}
-
-Status Communicator::meet(std::span<const exec::Message> messages) {
-  HETCCL_TRY(channels_->meet(messages));
-  pairs_->meet(messages);
-  return {};
-}
-
-Result<Communicator::Ticket> Communicator::enqueue_messages(const Work& work, const Times& times) {
-  HETCCL_TRY(meet(work.messages));
+Result<Dispatch::Ticket> Dispatch::enqueue_messages(const Work& work) {
+  HETCCL_TRY(fabric_.meet(work.messages));
   const auto messages = work.messages;
   device::Stream* stream = nullptr;
   if (!is_no_stream(work.how.stream)) {
@@ -303,23 +249,22 @@ Result<Communicator::Ticket> Communicator::enqueue_messages(const Work& work, co
     return Ticket();
   }
   for (const exec::Message& message : messages) {
-    if (message.send && channels_->crosses(message.peer)) {
+    if (message.send && fabric_.channels().crosses(message.peer)) {
       statistics_.least_cross_bytes += message.count * size_of(message.type);
     }
   }
-  return executor_->launch(messages, times.now, times.deadline, stream);
+  return executor_->launch(messages, work.now, work.deadline, stream);
 }
 
-Status Communicator::wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock,
-                                   TimePoint deadline) {
+Status Dispatch::wait_for_room(const Work& work, std::unique_lock<std::mutex>& lock) {
   const auto full = [&] {
     return work.collective != nullptr ? executor_->full() : executor_->full_of_messages();
   };
   while (full()) {
     lock.unlock();
-    auto& engine = runtime_.engine();
+    auto& engine = context_.engine();
     engine.notify();
-    const bool room = engine.wait([&] { return !full(); }, deadline);
+    const bool room = engine.wait([&] { return !full(); }, work.deadline);
     lock.lock();
     if (!room) {
       return error(Code::Timeout, "rank %d: %zu operations are in flight and none completed",

@@ -50,12 +50,11 @@ Status stopped() {
 
 Pairs::Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel)
     : environment_(environment),
-      rank_(environment.session.rank()),
+      rank_(environment.membership.rank()),
       cancel_(std::move(cancel)),
-      mail_(environment.session, *cancel_),
+      mail_(environment.membership.session(), *cancel_),
       opening_([this](const Status& why) {
-        environment_.verdict.report(
-            why.code(), rank_, format("rank %d: opening a pair: %s", rank_, why.message().c_str()));
+        environment_.membership.verdict().report_own(rank_, why.with("opening a pair"));
       }) {}
 
 Result<std::unique_ptr<Pairs>> Pairs::create(const Environment& environment) {
@@ -67,7 +66,7 @@ Result<std::unique_ptr<Pairs>> Pairs::create(const Environment& environment) {
 bool Pairs::may_open(int peer) const {
   const bool host = (environment_.device.capabilities() & device::kHostAccessible) != 0;
   return !host && !environment_.channels.crosses(peer) && environment_.library.makes_pairs() &&
-         environment_.runtime.config().library_messages;
+         environment_.context.runtime.config().library_messages;
 }
 
 void Pairs::meet(std::span<const exec::Message> messages) {
@@ -82,12 +81,13 @@ void Pairs::meet(int peer) {
   const bool opens = may_open(peer);
   if (opens) posted = opening_.post([this, peer] { open(peer); });
   if (opens && posted.ok()) return;
-  if (opens) environment_.log.warn("messages with rank %d: %s", peer, posted.message().c_str());
+  if (opens)
+    environment_.context.log.warn("messages with rank %d: %s", peer, posted.message().c_str());
   settle(peer, exec::Route::kNever, exec::Route::kNever);
 }
 
 void Pairs::settle(int peer, uint64_t first_sent, uint64_t first_received) {
-  environment_.runtime.engine().exclusively([&] {
+  environment_.context.engine().exclusively([&] {
     environment_.executor.route(peer, true).settle(first_sent);
     environment_.executor.route(peer, false).settle(first_received);
   });
@@ -96,17 +96,17 @@ void Pairs::settle(int peer, uint64_t first_sent, uint64_t first_received) {
 // Not where launches wait for their kernels: one that waits for the other end can only be ended
 // under the call, and NCCL may free what the call still uses.
 void Pairs::open(int peer) {
-  std::atomic<int>& pairs = environment_.runtime.pairs();
-  const bool able = !environment_.runtime.config().launches_wait;
+  std::atomic<int>& pairs = environment_.context.runtime.pairs();
+  const bool able = !environment_.context.runtime.config().launches_wait;
   const bool room = able && pairs.fetch_add(1) < kMostPairs;
   if (able && !room) pairs.fetch_sub(1);
   const Status status = try_open(peer, room);
   if (status.ok()) return;
   if (room) pairs.fetch_sub(1);
   settle(peer, exec::Route::kNever, exec::Route::kNever);
-  if (cancel_->is_set() || environment_.verdict.failed()) return;
-  environment_.log.info("a channel carries messages with rank %d: %s", peer,
-                        status.message().c_str());
+  if (cancel_->is_set() || environment_.membership.verdict().failed()) return;
+  environment_.context.log.info("a channel carries messages with rank %d: %s", peer,
+                                status.message().c_str());
 }
 
 Status Pairs::try_open(int peer, bool room) {
@@ -116,34 +116,12 @@ Status Pairs::try_open(int peer, bool room) {
                  "rank %d has %d pairs already, or its launches wait for their kernels",
                  room ? peer : rank_, kMostPairs);
   }
-  if (!begin_talk()) return stopped();
-  Status status = negotiate(peer);
-  end_talk();
-  return status;
-}
-
-// A talk that has begun goes on to its end: if this rank left, the other one might wait for it
-// inside the library.
-bool Pairs::begin_talk() {
-  const std::lock_guard lock(mutex_);
-  if (!stops_) ++talks_;
-  return !stops_;
-}
-
-void Pairs::end_talk() {
-  const std::lock_guard lock(mutex_);
+  // A talk that has begun goes on to its end: if this rank left, the other one might wait for it
+  // inside the library.
+  ++talks_;
+  Status status = stops_ ? stopped() : negotiate(peer);
   --talks_;
-}
-
-bool Pairs::stops() {
-  const std::lock_guard lock(mutex_);
-  return stops_;
-}
-
-bool Pairs::has_ended() {
-  const std::lock_guard lock(mutex_);
-  stops_ = true;
-  return talks_ == 0;
+  return status;
 }
 
 Status Pairs::negotiate(int peer) {
@@ -169,12 +147,12 @@ Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer) {
   for (milliseconds pause = kFirstPause;; pause *= 2) {
     HETCCL_ASSIGN(const ccl::UniqueId id, agree_on_id(peer));
     auto made = environment_.library.init_pair(
-        id, rank_ < peer ? 0 : 1, &environment_.runtime.engine().waker(),
-        {environment_.runtime.config().init_timeout_ms, cancel_.get()});
+        id, rank_ < peer ? 0 : 1, &environment_.context.engine().waker(),
+        {environment_.context.runtime.config().init_timeout_ms, cancel_.get()});
     Attempt mine;
     if (made.ok() && made.value() != nullptr) {
       mine.state = Attempt::Made;
-    } else if (made.ok() && pause <= kLastPause && !stops()) {
+    } else if (made.ok() && pause <= kLastPause && !stops_) {
       mine.state = Attempt::Late;
     }
     const auto theirs = mail_.exchange(peer, mine);
@@ -187,9 +165,11 @@ Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer) {
     if (theirs.value().state == Attempt::Failed) {
       return error(Code::RemoteError, "rank %d could not open the pair", peer);
     }
-    environment_.log.info("messages with rank %d: %s; the next try is in %lld ms", peer, kInTheWay,
-                          static_cast<long long>(pause.count()));
-    rest(pause);
+    environment_.context.log.info("messages with rank %d: %s; the next try is in %lld ms", peer,
+                                  kInTheWay, static_cast<long long>(pause.count()));
+    const Clock& clock = environment_.context.engine().clock();
+    for (const auto end = clock.now() + pause; clock.now() < end && !cancel_->is_set() && !stops_;)
+      std::this_thread::sleep_for(kLookTime);
   }
 }
 
@@ -209,18 +189,11 @@ Result<ccl::UniqueId> Pairs::agree_on_id(int peer) {
   return agreed.id;
 }
 
-void Pairs::rest(milliseconds pause) {
-  const Clock& clock = environment_.runtime.engine().clock();
-  const TimePoint end = clock.now() + pause;
-  while (clock.now() < end && !cancel_->is_set() && !stops())
-    std::this_thread::sleep_for(kLookTime);
-}
-
 Status Pairs::use(int peer, const Communicators& communicators) {
   for (size_t i = 0; i < communicators.size(); ++i) {
     const bool send = (i == 0) == (rank_ < peer);
     HETCCL_ASSIGN(auto library, environment_.executor.make_library(peer, send, *communicators[i]));
-    environment_.runtime.engine().exclusively(
+    environment_.context.engine().exclusively(
         [&] { environment_.executor.use_library(peer, send, std::move(library)); });
   }
   return {};
@@ -247,7 +220,7 @@ Status Pairs::agree(int peer, const Status& made) {
   Outcome mine;
   mine.made = made.ok() ? 1 : 0;
   if (made.ok()) {
-    environment_.runtime.engine().exclusively([&] {
+    environment_.context.engine().exclusively([&] {
       mine.sent = environment_.executor.route(peer, true).propose();
       mine.received = environment_.executor.route(peer, false).propose();
     });
@@ -260,16 +233,16 @@ Status Pairs::agree(int peer, const Status& made) {
   const uint64_t first_sent = std::max(mine.sent, theirs.received);
   const uint64_t first_received = std::max(mine.received, theirs.sent);
   settle(peer, first_sent, first_received);
-  environment_.log.info("%s carries messages to rank %d from #%llu on, from it from #%llu on",
-                        environment_.library.name().c_str(), peer,
-                        static_cast<unsigned long long>(first_sent),
-                        static_cast<unsigned long long>(first_received));
+  environment_.context.log.info(
+      "%s carries messages to rank %d from #%llu on, from it from #%llu on",
+      environment_.library.name().c_str(), peer, static_cast<unsigned long long>(first_sent),
+      static_cast<unsigned long long>(first_received));
   return {};
 }
 
 // The other end may have learnt this one's numbers and go by them: then they disagree.
 void Pairs::report_disagreement(int peer, const Status& why) {
-  Verdict& verdict = environment_.verdict;
+  Verdict& verdict = environment_.membership.verdict();
   if (cancel_->is_set() || environment_.channels.has_left_soon(peer) || verdict.failed()) return;
   verdict.report(Code::RemoteError, peer,
                  format("rank %d: agreeing with rank %d on how messages go: %s", rank_, peer,
@@ -277,16 +250,17 @@ void Pairs::report_disagreement(int peer, const Status& why) {
 }
 
 void Pairs::stop(TimePoint deadline) {
-  const progress::Engine& engine = environment_.runtime.engine();
+  const progress::Engine& engine = environment_.context.engine();
   const TimePoint end = std::min(deadline, engine.clock().now() + kLastWait);
-  while (!has_ended() && !cancel_->is_set() && engine.clock().now() < end)
+  stops_ = true;
+  while (talks_ > 0 && !cancel_->is_set() && engine.clock().now() < end)
     std::this_thread::sleep_for(kLookTime);
   give_up(stopped());
   opening_.wait();
 }
 
 void Pairs::close() {
-  environment_.runtime.pairs().fetch_sub(static_cast<int>(used_.size() / 2));
+  environment_.context.runtime.pairs().fetch_sub(static_cast<int>(used_.size() / 2));
   used_.clear();
   unused_.clear();
 }

@@ -11,7 +11,6 @@
 #include <span>
 #include <vector>
 
-#include "base/cancel.h"
 #include "ccl/ccl.h"
 #include "comm/channels.h"
 #include "comm/chores.h"
@@ -27,13 +26,11 @@ class Pairs {
  public:
   /// Outlives the pairs.
   struct Environment {
-    Runtime& runtime;
-    bootstrap::Session& session;
+    const Context& context;
+    Membership& membership;
     device::Device& device;
     ccl::Library& library;
     const Channels& channels;
-    Verdict& verdict;
-    const Log& log;
     exec::Executor& executor;
   };
   static Result<std::unique_ptr<Pairs>> create(const Environment& environment);
@@ -67,14 +64,9 @@ class Pairs {
   void open(int peer);
   Status try_open(int peer, bool room);
   Status negotiate(int peer);
-  bool begin_talk();
-  void end_talk();
-  bool has_ended();
   Status make_communicators(int peer, Communicators& made);
   Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer);
   Result<ccl::UniqueId> agree_on_id(int peer);
-  void rest(std::chrono::milliseconds pause);
-  [[nodiscard]] bool stops();
   Status use(int peer, const Communicators& communicators);
   void keep(std::unique_ptr<ccl::Communicator> communicator, bool used);
   void report_disagreement(int peer, const Status& why);
@@ -85,9 +77,9 @@ class Pairs {
   const std::unique_ptr<Cancel> cancel_;
   Mail mail_;
   std::set<int> met_;  // guarded by the communicator's launch mutex
-  std::mutex mutex_;   // guards what follows
-  int talks_ = 0;
-  bool stops_ = false;
+  std::atomic<int> talks_{0};
+  std::atomic<bool> stops_{false};
+  std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<ccl::Communicator>> used_, unused_;
   ChoresAtOnce opening_;  // the last: its threads use all of the above
 };

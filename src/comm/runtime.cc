@@ -5,7 +5,6 @@
 #include "base/cores.h"
 #include "base/host_identity.h"
 #include "base/json.h"
-#include "comm/probe.h"
 #include "net/socket.h"
 
 namespace hetccl::comm {
@@ -204,17 +203,13 @@ Result<std::shared_ptr<TaskQueue>> Runtime::host_stream(void* handle) {
 }
 
 Status Runtime::destroy_host_stream(void* handle) {
-  std::shared_ptr<device::Stream> stream;
-  {
-    std::lock_guard lock(streams_mutex_);
-    const auto found = host_streams_.find(handle);
-    if (found == host_streams_.end()) return no_host_stream();
-    stream = std::move(found->second);
-    host_streams_.erase(found);
-  }
+  std::unique_lock lock(streams_mutex_);
+  auto stream = host_streams_.extract(handle);
+  lock.unlock();
+  if (stream.empty()) return no_host_stream();
   const auto* queue = static_cast<TaskQueue*>(handle);
   engine_->wait([&] { return queue->empty(); }, TimePoint::max());
-  engine_->exclusively([&] { stream.reset(); });
+  engine_->exclusively([&] { stream.mapped().reset(); });
   destroyed_host_streams_.fetch_add(1, std::memory_order_release);
   return {};
 }

@@ -2,6 +2,8 @@
 // over the parent's control plane; the first of each color then makes the id of their communicator,
 // whose secret never travels (bootstrap::conceal).
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "comm/communicator.h"
 
@@ -10,39 +12,27 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// A rank's wish: color and key, 4 bytes each, little endian.
-constexpr size_t kWishBytes = 8;
-
+// A rank's wish. It travels as it is in memory, in little endian.
+static_assert(std::endian::native == std::endian::little);
 struct Wish {
   int32_t color = 0;
   int32_t key = 0;
 };
 
 Bytes encode(const Wish& wish) {
-  Bytes bytes;
-  for (const int32_t value : {wish.color, wish.key}) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      bytes.push_back(static_cast<uint8_t>(static_cast<uint32_t>(value) >> shift));
-    }
-  }
-  return bytes;
-}
-
-int32_t integer_at(const Bytes& bytes, size_t at) {
-  uint32_t value = 0;
-  for (size_t i = 0; i < 4; ++i) value |= static_cast<uint32_t>(bytes[at + i]) << (8 * i);
-  return static_cast<int32_t>(value);
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(&wish);
+  return {bytes, bytes + sizeof wish};
 }
 
 // The wishes of all ranks. What one rank got wrong is an error on every rank.
 Result<std::vector<Wish>> decode(const std::vector<Bytes>& all) {
   std::vector<Wish> wishes;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].size() != kWishBytes) {
+    if (all[rank].size() != sizeof(Wish)) {
       return error(Code::InvalidUsage, "rank %zu does not split: it exchanges something else",
                    rank);
     }
-    wishes.push_back({integer_at(all[rank], 0), integer_at(all[rank], 4)});
+    std::memcpy(&wishes.emplace_back(), all[rank].data(), sizeof(Wish));
     if (wishes.back().color < kNoColor) {
       return error(Code::InvalidArgument,
                    "rank %zu gave color %d: colors are 0 and more, or HETCCL_SPLIT_NOCOLOR", rank,
@@ -67,14 +57,14 @@ std::vector<int> members_of(const std::vector<Wish>& wishes, int32_t color) {
 
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
                                                           const CommunicatorOptions* options) {
-  HETCCL_TRY(check_ready());
-  CommunicatorOptions chosen = options != nullptr ? *options : options_;
+  HETCCL_TRY(dispatch_.check_ready());
+  CommunicatorOptions chosen = options != nullptr ? *options : context_.options;
   chosen.rank = -1;
   chosen.n_ranks = 0;
   const bool waits = chosen.blocking;
-  HETCCL_ASSIGN(auto child, make(runtime_, std::move(chosen)));
+  HETCCL_ASSIGN(auto child, make(runtime(), std::move(chosen)));
   const auto exchange = [this, color, key, child] {
-    return child->take(find_seat(color, key, child->init_left_ms()));
+    return child->take(find_seat(color, key, child->context_.init_left_ms()));
   };
   if (waits) {
     chores_.wait();  // exchanges of earlier splits come first, on every rank
@@ -87,21 +77,22 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
 }
 
 Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t timeout_ms) {
-  HETCCL_ASSIGN(const auto all, session_->all_gather(encode(Wish{color, key}), timeout_ms));
+  auto& session = membership_.session();
+  HETCCL_ASSIGN(const auto all, session.all_gather(encode(Wish{color, key}), timeout_ms));
   HETCCL_ASSIGN(const std::vector<Wish> wishes, decode(all));
   const std::vector<int> members = members_of(wishes, color);
-  const bool leads = color != kNoColor && members.front() == rank();
+  const bool leads = color != kNoColor && members.front() == session.rank();
   Bytes mine;
   Status failed;
   if (leads) {
-    auto id = runtime_.service().unique_id(*session_);
+    auto id = context_.runtime.service().unique_id(session);
     failed = id.status();
     if (id.ok()) {
       const bootstrap::UniqueId concealed = bootstrap::conceal(*id);
       mine.assign(concealed.begin(), concealed.end());
     }
   }
-  HETCCL_ASSIGN(const auto ids, session_->all_gather(mine, timeout_ms));
+  HETCCL_ASSIGN(const auto ids, session.all_gather(mine, timeout_ms));
   if (color == kNoColor) return Seat{};
   HETCCL_TRY(failed);
   const Bytes& bytes = ids[static_cast<size_t>(members.front())];
@@ -111,8 +102,8 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
                  members.front());
   }
   std::copy(bytes.begin(), bytes.end(), seat.id.begin());
-  HETCCL_ASSIGN(seat.id, bootstrap::reveal(seat.id, *session_));
-  const auto self = std::find(members.begin(), members.end(), rank());
+  HETCCL_ASSIGN(seat.id, bootstrap::reveal(seat.id, session));
+  const auto self = std::find(members.begin(), members.end(), session.rank());
   seat.rank = static_cast<int>(self - members.begin());
   seat.n_ranks = static_cast<int>(members.size());
   return seat;
@@ -120,13 +111,11 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
 
 // The new communicator's part: takes its seat and opens.
 Status Communicator::take(Result<Seat> seat) {
-  if (!seat.ok()) return close_unopened(seat.status().with("splitting"));
+  if (!seat.ok()) return membership_.give_up(seat.status().with("splitting"));
   if (seat->n_ranks == 0) return {};
-  rank_.store(seat->rank, std::memory_order_relaxed);
-  n_ranks_.store(seat->n_ranks, std::memory_order_relaxed);
-  if (options_.blocking) return open(seat->id);
-  const Status posted = chores_.post([this, id = seat->id] { static_cast<void>(open(id)); });
-  return posted.ok() ? posted : close_unopened(posted);
+  membership_.take_seat(seat->rank, seat->n_ranks);
+  const Status begun = begin(seat->id);
+  return begun.ok() || blocking() ? begun : membership_.give_up(begun);
 }
 
 }  // namespace hetccl::comm

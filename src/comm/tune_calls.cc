@@ -1,50 +1,43 @@
 // What users see and set of tuning.
+#include <algorithm>
+
 #include "base/encoding.h"
-#include "comm/communicator.h"
+#include "comm/dispatch.h"
 #include "plan/call.h"
 
 namespace hetccl::comm {
 
-namespace {
-
-bool has_hosts(const topology::Topology& topology) {
-  const auto& ranks = topology.infos();
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [](const topology::RankInfo& one) { return one.host_access; });
-}
-
-}  // namespace
-
-tune::Limits Communicator::limits() const {
-  const Config& config = config_;
+tune::Limits Dispatch::limits() const {
+  const Config& config = context_.config;
   tune::Limits limits;
   limits.slice_bytes = static_cast<uint64_t>(config.slice_bytes);
   limits.depth = static_cast<uint32_t>(config.depth);
   limits.tactics = tactics_;
-  limits.tcp_streams = static_cast<uint16_t>(channels_->streams());
+  limits.tcp_streams = static_cast<uint16_t>(fabric_.channels().streams());
   limits.keep_bits = config.tune_bits == "keep";
-  if ((device_->capabilities() & device::kHostAccessible) == 0)
-    limits.gpu_blocks = static_cast<uint16_t>(config.gpu_blocks);
-  if (has_hosts(topology())) limits.host_threads = static_cast<uint16_t>(runtime_.host_threads());
+  if (!on_host_memory()) limits.gpu_blocks = static_cast<uint16_t>(config.gpu_blocks);
+  const auto& ranks = topology().infos();
+  if (std::any_of(ranks.begin(), ranks.end(), [](const auto& one) { return one.host_access; }))
+    limits.host_threads = static_cast<uint16_t>(context_.runtime.host_threads());
   return limits;
 }
 
-std::string Communicator::tuning_json() {
+std::string Dispatch::tuning_json() {
   Json json = tuning_ != nullptr ? tuning_->describe() : Json();
-  json.set("mode", tuning_ != nullptr ? config_.tune : "off");
-  const TuningFile file(config_, topology(), tactics_, log_);
+  json.set("mode", tuning_ != nullptr ? context_.config.tune : "off");
+  const TuningFile file(context_.config, topology(), tactics_, context_.log);
   json.set("place", file.place().digest);
   json.set("summary", file.place().summary);
   json.set("file", file.path());
   return json.dump();
 }
 
-void Communicator::step() {
-  if (phase_.load(std::memory_order_acquire) != Phase::Ready || tuning_ == nullptr) return;
-  tuning_->step(runtime_.engine().clock().now());
+void Dispatch::step() {
+  if (context_.phase != Phase::Ready || tuning_ == nullptr) return;
+  tuning_->step(context_.engine().clock().now());
 }
 
-Status Communicator::set_tuning(std::string_view json) {
+Status Dispatch::set_tuning(std::string_view json) {
   constexpr size_t kMostBytes = 4096;
   HETCCL_TRY(check_ready());
   HETCCL_ASSIGN(const Json given, Json::parse(json, "the setting", kMostBytes));
@@ -69,7 +62,7 @@ Status Communicator::set_tuning(std::string_view json) {
   return {};
 }
 
-Result<std::string> Communicator::tuning_space(const Signature& signature) {
+Result<std::string> Dispatch::tuning_space(const Signature& signature) {
   HETCCL_TRY(check_ready());
   HETCCL_TRY(plan::check(signature, static_cast<uint32_t>(n_ranks())));
   HETCCL_TRY(plan::check_support(signature, topology()));

@@ -158,11 +158,8 @@ void Tuning::hear(int from, const tune::Note& note) {
   }
   if (!leads()) return;
   if (const auto* vote = std::get_if<tune::Vote>(&note)) count(from, *vote);
-  if (const auto* doubt = std::get_if<tune::Doubt>(&note)) {
-    const tune::Verdict verdict = conductor_->resolve(doubt->round);
-    settle(verdict);
-    tell_all(verdict);
-  }
+  if (const auto* doubt = std::get_if<tune::Doubt>(&note))
+    decide(conductor_->resolve(doubt->round));
   if (const auto* samples = std::get_if<tune::Samples>(&note)) conductor_->add(from, *samples);
 }
 

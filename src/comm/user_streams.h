@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "comm/runtime.h"
 #include "device/device.h"
@@ -17,9 +18,19 @@ class UserStreams {
   UserStreams(const Runtime& runtime, device::Device& device)
       : runtime_(runtime), device_(device) {}
   /// The stream behind a native handle, valid until the next call.
-  Result<device::Stream*> find_or_wrap(void* native);
+  Result<device::Stream*> find_or_wrap(void* native) {
+    // Streams come and go, and so does what is kept of them.
+    const uint64_t destroyed = runtime_.destroyed_host_streams();
+    if (destroyed != destroyed_ || streams_.size() >= kMaxStreams) streams_.clear();
+    destroyed_ = destroyed;
+    const auto known = streams_.find(native);
+    if (known != streams_.end()) return known->second.get();
+    HETCCL_ASSIGN(auto stream, device_.wrap_stream(native));
+    return streams_.emplace(native, std::move(stream)).first->second.get();
+  }
 
  private:
+  static constexpr size_t kMaxStreams = 64;
   const Runtime& runtime_;
   device::Device& device_;
   std::map<void*, std::unique_ptr<device::Stream>> streams_;  // used lately

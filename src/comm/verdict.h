@@ -34,6 +34,10 @@ class Verdict {
   void join(bootstrap::Session& session) { session_ = &session; }
   /// Tells the coordinator of a failure. Does not block.
   void report(Code code, int culprit, const std::string& reason);
+  /// Reports what this rank has seen; the reason begins with its rank.
+  void report_own(int culprit, const Status& seen) {
+    report(seen.code(), culprit, format("rank %d: %s", log_.rank, seen.message().c_str()));
+  }
   /// Has the coordinator ask all ranks why this one is stuck. Does not block.
   void ask_why(Code code, int culprit, const exec::Stall& stall);
 

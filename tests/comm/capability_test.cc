@@ -16,10 +16,10 @@ constexpr size_t kCount = 64;
 
 // A call of one rank on `kCount` elements, all of whose bytes are 0 before it.
 Status call(Communicator& communicator, device::Device& device, const Signature& signature) {
-  const size_t bytes = kCount * 8 * static_cast<size_t>(communicator.n_ranks());
+  const size_t bytes = kCount * 8 * static_cast<size_t>(communicator.membership().n_ranks());
   HETCCL_ASSIGN(auto* memory, device.allocate(2 * bytes));
   auto* half = static_cast<std::byte*>(memory) + bytes;
-  Status status = communicator.call({signature, memory, half}, nullptr);
+  Status status = communicator.dispatch().call({signature, memory, half}, nullptr);
   device.free(memory);
   return status;
 }
@@ -106,11 +106,11 @@ TEST_CASE("a type that one rank's library lacks is refused on all ranks, and oth
       CHECK(status.code() == Code::Unsupported);
       CHECK_MESSAGE(status.message().ends_with(why), status.message());
     }
-    CHECK(communicator.statistics().operations == 0);
+    CHECK(communicator.dispatch().statistics().operations == 0);
     CHECK(reduce(Collective::AllReduce, DataType::Uint16, RedOp::Bxor).ok());
     CHECK(reduce(Collective::AllReduce, DataType::Float32, RedOp::Avg).ok());
     CHECK(reduce(Collective::AllGather, DataType::Int16, RedOp::Sum).ok());
-    CHECK(communicator.statistics().operations == 3);
+    CHECK(communicator.dispatch().statistics().operations == 3);
     CHECK(communicator.finish().ok());
   });
 }

@@ -57,7 +57,8 @@ TEST_CASE("links and calls are measured at init, and all ranks know all of it") 
     config.deterministic = deterministic;
     Ranks ranks({"A", "A", "B", "C"}, config, false);
     ranks.join();
-    const auto known = hetccl::topology::Topology::from_json(ranks[0]->topology_json());
+    const auto known =
+        hetccl::topology::Topology::from_json(ranks[0]->membership().topology_json());
     REQUIRE(known.ok());
     const auto& measured = known.value().measured();
     // One link for all, since all are of shared memory; and calls by each cluster's first.
@@ -67,7 +68,7 @@ TEST_CASE("links and calls are measured at init, and all ranks know all of it") 
       CHECK((one.mbps > 0) == (one.a != one.b));
     }
     for (int rank = 1; rank < ranks.n(); ++rank) {
-      CHECK(ranks[rank]->topology_json() == ranks[0]->topology_json());
+      CHECK(ranks[rank]->membership().topology_json() == ranks[0]->membership().topology_json());
     }
     CHECK(run(ranks, all_reduce(ranks, 1000), false) == "");
   }
@@ -126,11 +127,11 @@ TEST_CASE("ranks of one cluster copy and reduce with any number of threads each"
 TEST_CASE("steady state plans nothing") {
   Ranks ranks({"A", "B"}, {}, false);
   for (int i = 0; i < 20; ++i) REQUIRE(run(ranks, all_reduce(ranks, 100), false) == "");
-  CHECK(ranks[0]->statistics().plans == 1);
-  CHECK(ranks[0]->statistics().operations == 20);
-  const auto sent =
-      ranks[0]->statistics().cross_bytes_sent + ranks[1]->statistics().cross_bytes_sent;
-  CHECK(sent == ranks[0]->statistics().least_cross_bytes);
+  CHECK(ranks[0]->dispatch().statistics().plans == 1);
+  CHECK(ranks[0]->dispatch().statistics().operations == 20);
+  const auto sent = ranks[0]->dispatch().statistics().cross_bytes_sent +
+                    ranks[1]->dispatch().statistics().cross_bytes_sent;
+  CHECK(sent == ranks[0]->dispatch().statistics().least_cross_bytes);
 }
 
 TEST_CASE("ranks that disagree get an error on every rank, and a new communicator works") {
@@ -141,11 +142,11 @@ TEST_CASE("ranks that disagree get an error on every rank, and a new communicato
     on_all_ranks(ranks, [&](int r) {
       std::vector<float> data(1000);
       const uint64_t count = r == odd ? 999 : 1000;
-      statuses[static_cast<size_t>(r)] =
-          ranks[r]->call({{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count},
-                          data.data(),
-                          data.data()},
-                         nullptr);
+      statuses[static_cast<size_t>(r)] = ranks[r]->dispatch().call(
+          {{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count},
+           data.data(),
+           data.data()},
+          nullptr);
     });
     for (const auto& status : statuses) {
       CAPTURE(status.message());
@@ -161,11 +162,12 @@ TEST_CASE("bad arguments are refused before anything moves") {
   std::vector<float> data(100);
   const auto call = [&](uint64_t count, int root, int type, int op, const void* send, void* recv) {
     return ranks[0]
-        ->call({{Collective::AllReduce, static_cast<DataType>(type), static_cast<RedOp>(op), root,
-                 count},
-                send,
-                recv},
-               nullptr)
+        ->dispatch()
+        .call({{Collective::AllReduce, static_cast<DataType>(type), static_cast<RedOp>(op), root,
+                count},
+               send,
+               recv},
+              nullptr)
         .code();
   };
   CHECK(call(100, 0, 7, 0, data.data(), data.data()) == Code::Ok);
@@ -189,7 +191,11 @@ TEST_CASE("a scalar in memory that the host cannot read is refused") {
   REQUIRE_MESSAGE(made.ok(), made.status().message());
   const float scalar = 2;
   const auto create = [&](bool on_device) {
-    return made.value()->create_pre_mul_sum(DataType::Float32, &scalar, on_device).status().code();
+    return made.value()
+        ->dispatch()
+        .create_pre_mul_sum(DataType::Float32, &scalar, on_device)
+        .status()
+        .code();
   };
   CHECK(create(true) == Code::Unsupported);
   CHECK(create(false) == Code::Ok);
@@ -211,7 +217,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
         const std::vector<float> data(1000, value);
         device.upload(memory, data.data(), kBytes);
         const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
-        return comm.start({all, memory, memory}, {.stream = stream->native()});
+        return comm.dispatch().start({all, memory, memory}, {.stream = stream->native()});
       };
       const auto result = [&] {
         std::vector<float> data(1000);
@@ -222,7 +228,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       CHECK(sum(1).ok());
       CHECK(result() == 2);
       device.set_capturing(true);
-      CHECK(comm.is_capturing(stream->native()).value());
+      CHECK(comm.dispatch().is_capturing(stream->native()).value());
       const auto captured = sum(2);
       CHECK(captured.ok() == !apart);
       if (apart) CHECK(captured.status().message().find("outside the graph") != std::string::npos);
@@ -230,17 +236,17 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       const hetccl::exec::Message message{
           .send = r == 0, .peer = 1 - r, .data = memory, .count = 1};
       // Which waits until the library has connected both.
-      CHECK(comm.start({&message, 1}, {.stream = stream->native()}).status().code() ==
+      CHECK(comm.dispatch().start({&message, 1}, {.stream = stream->native()}).status().code() ==
             (apart ? Code::InvalidUsage : Code::Ok));
       const hetccl::Signature all{Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 100};
-      const auto exchanged = comm.start({all, memory, static_cast<float*>(memory) + 500},
-                                        {.stream = stream->native()});
+      const auto exchanged = comm.dispatch().start({all, memory, static_cast<float*>(memory) + 500},
+                                                   {.stream = stream->native()});
       CHECK(exchanged.status().code() == (apart ? Code::InvalidUsage : Code::Ok));
       CHECK(device.synchronize(hetccl::fake::kHang));
       device.set_capturing(false);
       CHECK(sum(3).ok());
       CHECK(result() == 6);
-      CHECK(comm.statistics().operations == (apart ? 2 : 5));
+      CHECK(comm.dispatch().statistics().operations == (apart ? 2 : 5));
       CHECK(comm.finish().ok());
       device.free(memory);
     });
@@ -255,14 +261,14 @@ TEST_CASE("a reduction reads every rank's buffer and writes the root's alone") {
     std::vector<float> recv(1000, -1);
     const hetccl::Signature signature{Collective::Reduce, DataType::Float32, RedOp::Sum, 2, 1000};
     auto& status = statuses[static_cast<size_t>(r)];
-    status = ranks[r]->call({signature, send.data(), recv.data()}, nullptr);
+    status = ranks[r]->dispatch().call({signature, send.data(), recv.data()}, nullptr);
     const auto is = [&](float value) {
       return std::all_of(recv.begin(), recv.end(), [&](float got) { return got == value; });
     };
     CHECK(is(r == 2 ? 6.0F : -1.0F));
     // The root cannot do without its buffer.
     if (r == 2) {
-      CHECK(ranks[r]->call({signature, send.data(), nullptr}, nullptr).code() ==
+      CHECK(ranks[r]->dispatch().call({signature, send.data(), nullptr}, nullptr).code() ==
             Code::InvalidArgument);
     }
   });
@@ -312,14 +318,14 @@ TEST_CASE("a call that failed never looks successful, blocking or on a stream") 
       std::vector<float> data(2000);
       const uint64_t count = r == 0 ? 2000 : 1999;
       void* stream = asynchronous ? ranks.runtime(r).create_host_stream().value() : nullptr;
-      Status status =
-          ranks[r]->call({{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count},
-                          data.data(),
-                          data.data()},
-                         stream);
+      Status status = ranks[r]->dispatch().call(
+          {{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count},
+           data.data(),
+           data.data()},
+          stream);
       if (asynchronous) {
         CHECK(ranks.runtime(r).destroy_host_stream(stream).ok());  // waits
-        if (status.ok()) status = ranks[r]->failure();
+        if (status.ok()) status = ranks[r]->dispatch().failure();
       }
       CHECK(status.code() == Code::InvalidUsage);
     });

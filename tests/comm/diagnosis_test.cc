@@ -198,7 +198,7 @@ TEST_CASE("a dump tells of every operation, and of the failure that ended them")
   config.slice_bytes = 4096;
   Ranks ranks({"A", "B"}, config, false);
   sum_on_all(ranks, 5000, 3);
-  const Json json = parse(ranks[0]->dump());
+  const Json json = parse(ranks[0]->dispatch().dump());
   CHECK(json["rank"] == 0);
   CHECK(json["ranks"] == 2);
   CHECK(json["called"] == 3);
@@ -242,7 +242,7 @@ TEST_CASE("a dump while a collective hangs shows where it is") {
   const TimePoint limit = steady_clock().now() + fake::kHang;
   while (operation["state"] != "started" && steady_clock().now() < limit) {
     std::this_thread::sleep_for(milliseconds(5));
-    operation = parse(ranks[0]->dump())["operations"][0];
+    operation = parse(ranks[0]->dispatch().dump())["operations"][0];
   }
   CHECK(operation["state"] == "started");
   CHECK(operation["completed_us"].is_null());

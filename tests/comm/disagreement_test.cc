@@ -58,7 +58,7 @@ TEST_CASE("a rank that skips a call, or gives another root, is named within its 
     CollectiveArguments arguments;
     arguments.signature = {Collective::Broadcast, DataType::Float32, RedOp::Sum, root, data.size()};
     arguments.send = arguments.recv = data.data();
-    return ranks[rank]->call(arguments, nullptr);
+    return ranks[rank]->dispatch().call(arguments, nullptr);
   };
   on_all_ranks(ranks, [&](int rank) {
     std::vector<float> data(100, 1);
@@ -72,7 +72,7 @@ TEST_CASE("a rank that skips a call, or gives another root, is named within its 
   ranks.join();
   on_all_ranks(ranks, [&](int rank) {
     std::vector<float> data(100, 1);
-    if (rank != 2) CHECK(ranks[rank]->start({{Collective::Barrier}}, {}).ok());
+    if (rank != 2) CHECK(ranks[rank]->dispatch().start({{Collective::Barrier}}, {}).ok());
     statuses[static_cast<size_t>(rank)] = sum(*ranks[rank], data);
   });
   for (const Status& status : statuses) {
@@ -96,7 +96,7 @@ TEST_CASE("ranks whose blocks differ in length are named") {
     const std::vector<uint64_t> own = {mine[static_cast<size_t>(rank)]}, at_start = {0};
     arguments.input = {own, at_start};
     arguments.output = {mine, places};
-    statuses[static_cast<size_t>(rank)] = ranks[rank]->call(arguments, nullptr);
+    statuses[static_cast<size_t>(rank)] = ranks[rank]->dispatch().call(arguments, nullptr);
   });
   for (const Status& status : statuses) {
     CAPTURE(status.message());

@@ -46,13 +46,15 @@ class Calls {
 
   void sum() {
     const Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, kSummed};
-    const auto ticket = communicator_.start({all, summed_, summed_}, {.stream = sums_->native()});
+    const auto ticket =
+        communicator_.dispatch().start({all, summed_, summed_}, {.stream = sums_->native()});
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
   }
   // Of rank 0 to rank 1.
   void exchange() {
     const exec::Message message{rank_ == 0, 1 - rank_, message_, DataType::Float32, kSummed};
-    const auto ticket = communicator_.start({&message, 1}, {.stream = messages_->native()});
+    const auto ticket =
+        communicator_.dispatch().start({&message, 1}, {.stream = messages_->native()});
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
   }
 
@@ -96,7 +98,7 @@ TEST_CASE("a first message waits for a driver that waits for a collective, and h
 TEST_CASE("an abort ends a collective for which a driver, and a first message, wait") {
   on_fake_devices(two_clusters(), {}, [&](int rank, auto& device, auto made) {
     if (rank == 1) {  // never calls anything
-      CHECK(comes_true([&] { return !made->failure().ok(); }));
+      CHECK(comes_true([&] { return !made->dispatch().failure().ok(); }));
       return;
     }
     Calls calls(rank, device, *made);
@@ -106,7 +108,7 @@ TEST_CASE("an abort ends a collective for which a driver, and a first message, w
     CHECK(comes_true([&] { return device.calls().drains; }));
     std::thread sending([&] {
       const exec::Message message{true, 1, nullptr, DataType::Float32, 0};
-      CHECK_FALSE(made->start({&message, 1}, {}).ok());
+      CHECK_FALSE(made->dispatch().start({&message, 1}, {}).ok());
     });
     CHECK(comes_true([&] { return device.calls().waiting > 0; }));
     made->abort("the test gives up");

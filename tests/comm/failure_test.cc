@@ -22,7 +22,7 @@ Config quick(int64_t liveness_ms) {
 // Until a failure has come, or a hang.
 void wait_for_failure(Communicator& communicator) {
   const TimePoint end = steady_clock().now() + fake::kHang;
-  while (communicator.failure().ok() && steady_clock().now() < end) {
+  while (communicator.dispatch().failure().ok() && steady_clock().now() < end) {
     std::this_thread::sleep_for(milliseconds(5));
   }
 }
@@ -85,7 +85,7 @@ TEST_CASE("who leaves after its last call does no harm to those who are slower")
         CollectiveArguments arguments;
         arguments.signature = {Collective::Broadcast, DataType::Float32, RedOp::Sum, 0, 2000};
         arguments.send = arguments.recv = buffer.data();
-        CHECK(ranks[rank]->call(arguments, stream).ok());
+        CHECK(ranks[rank]->dispatch().call(arguments, stream).ok());
       }
       CHECK(ranks[rank]->finish().ok());
       CHECK(ranks.runtime(rank).destroy_host_stream(stream).ok());
@@ -151,10 +151,10 @@ TEST_CASE("a timeout names the call and the ranks that are missing, in the same 
       for (int i = 0; i < 3; ++i) CHECK(sum(*ranks[rank], data).ok());
       if (rank == 1) {
         wait_for_failure(*ranks[rank]);
-        statuses[r] = ranks[rank]->failure();
+        statuses[r] = ranks[rank]->dispatch().failure();
         return;
       }
-      ranks[rank]->set_timeout(limit_ms);
+      ranks[rank]->dispatch().set_timeout(limit_ms);
       statuses[r] = sum(*ranks[rank], data);
     });
     for (const auto& status : statuses) {
@@ -181,14 +181,14 @@ TEST_CASE("who connects to a rank that leaves, or that does not come, is told") 
         if (leaves) CHECK(ranks[1]->finish().ok());
         return;
       }
-      if (!leaves) ranks[rank]->set_timeout(fake::patient_ms(700));
+      if (!leaves) ranks[rank]->dispatch().set_timeout(fake::patient_ms(700));
       std::vector<float> sent(3), received(3);
       CollectiveArguments arguments;
       arguments.signature = {Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 1};
       arguments.send = sent.data();
       arguments.recv = received.data();
       const auto begin = steady_clock().now();
-      statuses[static_cast<size_t>(rank)] = ranks[rank]->call(arguments, nullptr);
+      statuses[static_cast<size_t>(rank)] = ranks[rank]->dispatch().call(arguments, nullptr);
       CHECK(steady_clock().now() - begin < fake::kHang / 2);
     });
     for (const int rank : {0, 2}) {
@@ -210,18 +210,18 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
     configs[0].cluster = "A";
     configs[1].cluster = apart ? "B" : "A";
     on_fake_devices(configs, {}, [&](int r, auto& device, std::shared_ptr<Communicator> made) {
-      made->set_timeout(fake::patient_ms(200));
+      made->dispatch().set_timeout(fake::patient_ms(200));
       const auto stream = device.create_stream().value();
       void* memory = device.allocate(kBytes).value();
       auto* flag = new (device.allocate_pinned(sizeof(device::Flag)).value()) device::Flag;
       // Rank 0's user has enqueued what goes on for ever.
       if (r == 0) REQUIRE(device.wait_flag(*stream, *flag, 1).ok());
       const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
-      REQUIRE(made->start({all, memory, memory}, {.stream = stream->native()}).ok());
+      REQUIRE(made->dispatch().start({all, memory, memory}, {.stream = stream->native()}).ok());
       const auto begin = steady_clock().now();
       wait_for_failure(*made);
-      CHECK(made->failure().code() == Code::Timeout);
-      const std::string why = made->failure().message();
+      CHECK(made->dispatch().failure().code() == Code::Timeout);
+      const std::string why = made->dispatch().failure().message();
       CAPTURE(why);
       // In one cluster it is the vendor's library that waits; else who is asked first tells.
       CHECK((why.find("its own cluster") != std::string::npos) == !apart);
@@ -259,10 +259,11 @@ TEST_CASE("what a device has no memory for fails on every rank, and what it has 
       // Rank 1's user has taken nearly all that is left.
       void* taken = r == 1 ? device.allocate(kMemory - kMost - (size_t{1} << 20)).value() : nullptr;
       const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, count};
-      const auto started = made->start({all, memory, memory}, {.stream = stream->native()});
+      const auto started =
+          made->dispatch().start({all, memory, memory}, {.stream = stream->native()});
       if (count > 1000) wait_for_failure(*made);
       CHECK(device.synchronize(fake::kHang));
-      const std::string why = made->failure().message();
+      const std::string why = made->dispatch().failure().message();
       CAPTURE(why);
       if (count == 1000) {
         CHECK(started.ok());

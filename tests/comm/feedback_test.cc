@@ -62,7 +62,7 @@ class Tensor {
       comm::CollectiveArguments call{signature_, inputs_[r].data(), results[r].data()};
       call.factor = fake::element_of(DataType::Float32, factor(r));
       if (feedback) call.residual = residuals_[r].data();
-      const Status status = ranks_[rank]->call(call, nullptr);
+      const Status status = ranks_[rank]->dispatch().call(call, nullptr);
       CHECK_MESSAGE(status.ok(), status.message());
     });
     Floats whole;
@@ -209,7 +209,7 @@ TEST_CASE("calls in flight use one residual in their order") {
             send,
             results.back()};
         arguments.residual = residual;
-        const auto started = made->start(arguments, {.stream = stream->native()});
+        const auto started = made->dispatch().start(arguments, {.stream = stream->native()});
         REQUIRE_MESSAGE(started.ok(), started.status().message());
       }
       REQUIRE(device.synchronize(fake::kHang));
@@ -280,7 +280,7 @@ TEST_CASE("some ranks may have a residual and others none") {
             data[r].data(),
             data[r].data()};
         if (feedback && rank != 1) call.residual = residuals[r].data();
-        CHECK(ranks[rank]->call(call, nullptr).ok());
+        CHECK(ranks[rank]->dispatch().call(call, nullptr).ok());
       });
       CHECK(data[0] == data[1]);
       CHECK(data[0] == data[2]);
@@ -306,7 +306,7 @@ TEST_CASE("a residual that overlaps a buffer, or lies between elements, is refus
                                    data.data(),
                                    data.data() + 32};
     call.residual = at;
-    return ranks[0]->call(call, nullptr).message();
+    return ranks[0]->dispatch().call(call, nullptr).message();
   };
   CHECK(message_of(data.data() + 31).find("residual and sendbuff overlap") != std::string::npos);
   CHECK(message_of(data.data() + 40).find("residual and recvbuff overlap") != std::string::npos);

@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "comm/card.h"
-#include "comm/probe.h"
 #include "comm/ranks.h"
 #include "fake/descriptor_limits.h"
 #include "hetccl/hetccl.h"

@@ -42,9 +42,9 @@ Status guarded(const Call& call) {
 
 // The sum of what ranks have from `base` on, in `data`; whether it is right, if there is one.
 Status sum_of(Communicator& communicator, float base, bool* right) {
-  std::vector<float> data(kElements, base + static_cast<float>(communicator.rank()));
+  std::vector<float> data(kElements, base + static_cast<float>(communicator.membership().rank()));
   const Status status = guarded([&] { return sum(communicator, data, nullptr); });
-  const auto n = static_cast<float>(communicator.n_ranks());
+  const auto n = static_cast<float>(communicator.membership().n_ranks());
   const float expected = n * base + n * (n - 1) / 2;
   if (status.ok())
     *right = std::all_of(data.begin(), data.end(), [&](float one) { return one == expected; });
@@ -72,7 +72,7 @@ Outcome sum_without_memory(Ranks& ranks, int64_t number) {
         first = guarded([&] { return sum(communicator, data, nullptr); });
         outcome.allocations = NoMemory::made();
       }
-      const bool again = !first.ok() && communicator.failure().ok();
+      const bool again = !first.ok() && communicator.dispatch().failure().ok();
       if (again) first = sum_of(communicator, 10, &right);
     } else {
       first = sum_of(communicator, 10, &right);
@@ -136,7 +136,7 @@ int64_t live_without_memory(const char* thread, int64_t number, int64_t more) {
     while (communicator->in_progress()) std::this_thread::sleep_for(milliseconds(1));
     std::vector<float> data(kElements, 1.0F);
     const Status called = guarded([&] { return sum(*communicator, data, nullptr); });
-    const Status failure = guarded([&] { return communicator->failure(); });
+    const Status failure = guarded([&] { return communicator->dispatch().failure(); });
     CHECK((!called.ok() || !failure.ok() || data.back() == 2.0F));
     static_cast<void>(guarded([&] { return communicator->finish(); }));
   });

@@ -44,9 +44,9 @@ std::string run(const Case& test, int rank, fake::FakeDevice& device, Communicat
   const auto& input = inputs[static_cast<size_t>(rank)];
   device.upload(apart + shared.send * width, input.data(), input.size());
   const CaseArguments arguments(test, rank, apart + shared.send * width, recv);
-  Status status = communicator.call(arguments.get(), stream.native());
+  Status status = communicator.dispatch().call(arguments.get(), stream.native());
   if (status.ok() && !device.synchronize(fake::kHang)) return "it does not end";
-  if (status.ok()) status = communicator.failure();
+  if (status.ok()) status = communicator.dispatch().failure();
   const auto expected = expected_of(test, rank, inputs);
   std::vector<std::byte> result(expected.size());
   device.download(result.data(), recv, result.size());
@@ -85,7 +85,8 @@ using Bytes = std::vector<std::byte>;
 Bytes encoded_call(const Signature& signature, int rank, fake::FakeDevice& device,
                    Communicator& communicator, device::Stream& stream) {
   const size_t width = size_of(signature.type);
-  const size_t all = signature.count * static_cast<size_t>(communicator.n_ranks()) * width;
+  const size_t all =
+      signature.count * static_cast<size_t>(communicator.membership().n_ranks()) * width;
   Bytes input(all), result(2 * all);
   std::mt19937_64 random(static_cast<uint64_t>(rank));
   for (size_t i = 0; i < all / width; ++i) {
@@ -99,7 +100,7 @@ Bytes encoded_call(const Signature& signature, int rank, fake::FakeDevice& devic
   call.factor = fake::element_of(signature.type, 1.5 + rank);
   if (reduces(signature.collective)) call.residual = memory + 2 * all;
   for (int again = 0; again < 2; ++again) {  // with what the residual holds by then
-    const Status status = communicator.call(call, stream.native());
+    const Status status = communicator.dispatch().call(call, stream.native());
     CHECK_MESSAGE(status.ok(), status.message());
   }
   CHECK(device.synchronize(fake::kHang));

@@ -84,7 +84,7 @@ TEST_CASE("threads of a rank call in turn, each on a stream of its own, and nobo
         if (!ranks.runtime(rank).destroy_host_stream(stream).ok()) ++wrong;  // waits
         if (!are_sums(buffers, thread, ranks.n())) ++wrong;
       });
-      if (!ranks[rank]->failure().ok()) ++wrong;
+      if (!ranks[rank]->dispatch().failure().ok()) ++wrong;
     });
     CHECK(wrong.load() == 0);
   }

@@ -52,12 +52,12 @@ class Neighbour {
   }
   /// Sends to the next rank and receives from the one before, in one call. False: wrong data.
   bool exchange(uint8_t number) {
-    const int n = communicator_.n_ranks(), from = (rank_ + n - 1) % n;
+    const int n = communicator_.membership().n_ranks(), from = (rank_ + n - 1) % n;
     const std::vector<uint8_t> mine(kBytes, content(rank_, number));
     device_.upload(sent_, mine.data(), kBytes);
     const exec::Message messages[] = {{true, (rank_ + 1) % n, sent_, DataType::Uint8, kBytes},
                                       {false, from, received_, DataType::Uint8, kBytes}};
-    const auto ticket = communicator_.start(messages, {.stream = stream_->native()});
+    const auto ticket = communicator_.dispatch().start(messages, {.stream = stream_->native()});
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
     if (!ticket.ok() || !device_.synchronize(fake::kHang)) return false;
     std::vector<uint8_t> got(kBytes);
@@ -126,25 +126,25 @@ TEST_CASE("channels carry messages to other clusters, and all where that is aske
 TEST_CASE("a rank has at most eight pairs, and channels for the rest") {
   const fake::CapturedStderr captured;
   const auto all_told = [&] { return count(captured.text(), "carries messages") == 20; };
-  on_fake_devices(one_cluster(11), {},
-                  [&](int rank, auto& device, std::shared_ptr<Communicator> made) {
-                    void* memory = device.allocate(64).value();
-                    const auto stream = device.create_stream().value();
-                    for (const bool again : {false, true}) {
-                      // Rank 0 sends to all others.
-                      for (int peer = 1; peer < 11; ++peer) {
-                        const exec::Message sent{true, peer, memory, DataType::Uint8, 64};
-                        const exec::Message received{false, 0, memory, DataType::Uint8, 64};
-                        if (rank != 0 && rank != peer) continue;
-                        const exec::Message& mine = rank == 0 ? sent : received;
-                        CHECK(made->start({&mine, 1}, {.stream = stream->native()}).ok());
-                      }
-                      CHECK(device.synchronize(fake::kHang));
-                      if (!again) CHECK(wait_until(all_told));
-                    }
-                    CHECK(made->finish().ok());
-                    device.free(memory);
-                  });
+  on_fake_devices(
+      one_cluster(11), {}, [&](int rank, auto& device, std::shared_ptr<Communicator> made) {
+        void* memory = device.allocate(64).value();
+        const auto stream = device.create_stream().value();
+        for (const bool again : {false, true}) {
+          // Rank 0 sends to all others.
+          for (int peer = 1; peer < 11; ++peer) {
+            const exec::Message sent{true, peer, memory, DataType::Uint8, 64};
+            const exec::Message received{false, 0, memory, DataType::Uint8, 64};
+            if (rank != 0 && rank != peer) continue;
+            const exec::Message& mine = rank == 0 ? sent : received;
+            CHECK(made->dispatch().start({&mine, 1}, {.stream = stream->native()}).ok());
+          }
+          CHECK(device.synchronize(fake::kHang));
+          if (!again) CHECK(wait_until(all_told));
+        }
+        CHECK(made->finish().ok());
+        device.free(memory);
+      });
   const std::string log = captured.text();
   CHECK_MESSAGE(count(log, "rank 0] info: host carries messages to rank ") == 8, log);
   CHECK(count(log, "rank 0 has 8 pairs already") == 4);  // said at both ends

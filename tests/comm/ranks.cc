@@ -122,11 +122,11 @@ std::string run(Ranks& ranks, const Case& test, bool asynchronous) {
     if (asynchronous) stream = ranks.runtime(r).create_host_stream().value();
     const bool expects = receives(test, r);
     const CaseArguments arguments(test, r, send, out);
-    Status status = ranks[r]->call(arguments.get(), stream);
+    Status status = ranks[r]->dispatch().call(arguments.get(), stream);
     if (asynchronous) {
       const Status destroyed = ranks.runtime(r).destroy_host_stream(stream);  // waits
       if (status.ok()) status = destroyed;
-      if (status.ok()) status = ranks[r]->failure();
+      if (status.ok()) status = ranks[r]->dispatch().failure();
     }
     const auto expected = expected_of(test, r, inputs);
     bool same = expected.empty() || std::memcmp(out, expected.data(), expected.size()) == 0;
@@ -142,7 +142,7 @@ Status sum(Communicator& communicator, std::vector<float>& data, void* stream) {
   CollectiveArguments arguments;
   arguments.signature = {Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, data.size()};
   arguments.send = arguments.recv = data.data();
-  return communicator.call(arguments, stream);
+  return communicator.dispatch().call(arguments, stream);
 }
 
 fake::Case all_reduce(const Ranks& ranks, uint64_t count) {

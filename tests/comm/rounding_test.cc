@@ -152,7 +152,7 @@ Bytes add(Ranks& ranks, const Sum& sum) {
     const auto r = static_cast<size_t>(rank);
     comm::CollectiveArguments arguments{sum.signature, results[r].data(), results[r].data(),
                                         sum.factors[r]};
-    statuses[r] = ranks[rank]->call(arguments, nullptr);
+    statuses[r] = ranks[rank]->dispatch().call(arguments, nullptr);
   });
   for (const Status& status : statuses) REQUIRE_MESSAGE(status.ok(), status.message());
   for (const Bytes& result : results) REQUIRE(result == results[0]);
@@ -173,7 +173,7 @@ std::string fault_of_mean(Ranks& ranks, const Signature& signature, double value
   comm::on_all_ranks(ranks.n(), [&](int rank) {
     const auto r = static_cast<size_t>(rank);
     const comm::CollectiveArguments arguments{signature, input.data(), results[r].data()};
-    statuses[r] = ranks[rank]->call(arguments, nullptr);
+    statuses[r] = ranks[rank]->dispatch().call(arguments, nullptr);
   });
   for (const Status& status : statuses)
     if (!status.ok()) return status.message();
@@ -274,9 +274,10 @@ TEST_CASE("encoded reduce-scatters are within the encoding's bound") {
       comm::on_all_ranks(ranks, [&](int rank) {
         const auto r = static_cast<size_t>(rank);
         CHECK(ranks[rank]
-                  ->call({call, sum.inputs[r].data(), result.data() + r * block * width,
-                          sum.factors[r]},
-                         nullptr)
+                  ->dispatch()
+                  .call({call, sum.inputs[r].data(), result.data() + r * block * width,
+                         sum.factors[r]},
+                        nullptr)
                   .ok());
       });
       sum.signature.count = whole;
@@ -318,7 +319,8 @@ TEST_CASE("encoded all-gathers give what the encoding makes of each block, on al
         std::byte* own = results[r].data() + r * bytes;
         if (in_place) std::memcpy(own, sum.inputs[r].data(), bytes);
         CHECK(ranks[rank]
-                  ->call({call, in_place ? own : sum.inputs[r].data(), results[r].data()}, nullptr)
+                  ->dispatch()
+                  .call({call, in_place ? own : sum.inputs[r].data(), results[r].data()}, nullptr)
                   .ok());
       });
       for (const Bytes& result : results) REQUIRE(result == expected);
@@ -338,7 +340,7 @@ TEST_CASE("long encoded calls over many clusters") {
     const bool gathers = collective == Collective::AllGather;
     comm::on_all_ranks(ranks, [&](int rank) {
       std::vector<float> input(5 * kBlock, 0.5F), output(5 * kBlock);
-      REQUIRE(ranks[rank]->call({call, input.data(), output.data()}, nullptr).ok());
+      REQUIRE(ranks[rank]->dispatch().call({call, input.data(), output.data()}, nullptr).ok());
       CHECK(std::fabs(output[kBlock / 2] - (gathers ? 0.5F : 2.5F)) < 0.02F);
     });
   }
@@ -378,7 +380,8 @@ TEST_CASE("encoded sums move a fraction of the bytes between clusters") {
       CHECK(comm::sum(*ranks[rank], data[r]).ok());
     });
     uint64_t crossed = 0;
-    for (int rank = 0; rank < 4; ++rank) crossed += ranks[rank]->statistics().cross_bytes_sent;
+    for (int rank = 0; rank < 4; ++rank)
+      crossed += ranks[rank]->dispatch().statistics().cross_bytes_sent;
     const Encoding encoding = parse_encoding(wire).value();
     CHECK(crossed == 2 * encoded_bytes(encoding, 1 << 18));
     CHECK(crossed ==

@@ -68,7 +68,7 @@ Status broadcast(Ranks& ranks, std::string text) {
     std::string data = rank == 0 ? text : std::string(text.size(), '.');
     const Signature signature{Collective::Broadcast, DataType::Uint8, RedOp::Sum, 0, text.size()};
     Status& status = statuses[static_cast<size_t>(rank)];
-    status = ranks[rank]->call({signature, data.data(), data.data()}, nullptr);
+    status = ranks[rank]->dispatch().call({signature, data.data(), data.data()}, nullptr);
     if (status.ok() && data != text) status = error(Code::InternalError, "wrong values");
   });
   for (const Status& status : statuses)
@@ -87,7 +87,8 @@ TEST_CASE("with encryption a vendor's library stays inside its host, unless that
     }
     const std::string log = fake::stderr_of([&] {
       on_fake_devices(configs, {}, [&](int, auto& device, std::shared_ptr<Communicator> made) {
-        const auto topology = topology::Topology::from_json(made->topology_json()).value();
+        const auto topology =
+            topology::Topology::from_json(made->membership().topology_json()).value();
         CHECK(topology.clusters().size() == (allowed ? 1 : 2));
         const auto stream = device.create_stream().value();
         std::vector<float> ones(1000, 1), sums(1000);
@@ -95,7 +96,7 @@ TEST_CASE("with encryption a vendor's library stays inside its host, unless that
         void* memory = device.allocate(bytes).value();
         device.upload(memory, ones.data(), bytes);
         const Signature sum{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, ones.size()};
-        CHECK(made->call({sum, memory, memory}, stream->native()).ok());
+        CHECK(made->dispatch().call({sum, memory, memory}, stream->native()).ok());
         CHECK(made->finish().ok());
         REQUIRE(device.synchronize(fake::kHang));
         device.download(sums.data(), memory, bytes);
@@ -141,7 +142,7 @@ TEST_CASE("a bit that is changed on the way is an error on every rank, data and 
       const Signature sum{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, data.size()};
       Status& status = told[static_cast<size_t>(rank)];
       for (const TimePoint deadline = soon(); status.ok() && steady_clock().now() < deadline;)
-        status = ranks[rank]->call({sum, data.data(), data.data()}, nullptr);
+        status = ranks[rank]->dispatch().call({sum, data.data(), data.data()}, nullptr);
     });
     bool says_why = false;
     for (const Status& status : told) {

@@ -35,12 +35,12 @@ uint64_t makes(fake::FakeDevice& device, Communicator& communicator, device::Str
   for (uint32_t batch = 0; batch < kBatches; ++batch) {
     if (batch == kBatches / 2) before = device.calls().makes;
     REQUIRE(device.wait_flag(stream, *gate, batch + 1).ok());
-    std::optional<Communicator::Ticket> last;
+    std::optional<Dispatch::Ticket> last;
     for (int i = 0; i < kAtOnce; ++i) {
-      last = communicator.start(arguments, {.stream = stream.native()}).value();
+      last = communicator.dispatch().start(arguments, {.stream = stream.native()}).value();
     }
     gate->word.store(batch + 1, std::memory_order_release);
-    REQUIRE(communicator.complete(*last).ok());
+    REQUIRE(communicator.dispatch().complete(*last).ok());
     REQUIRE(device.synchronize(fake::kHang));
   }
   const uint64_t made = device.calls().makes - before;
@@ -124,8 +124,8 @@ TEST_CASE("calls in flight share their memory, whatever streams they are on") {
       const hetccl::Signature sum{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, kCount};
       for (int call = 0; call < kDoubled; ++call) {
         for (size_t s = 0; s < 2; ++s) {
-          const auto started =
-              made->start({sum, buffers[s], buffers[s]}, {.stream = streams[s]->native()});
+          const auto started = made->dispatch().start({sum, buffers[s], buffers[s]},
+                                                      {.stream = streams[s]->native()});
           REQUIRE_MESSAGE(started.ok(), started.status().message());
         }
         if (call == kDoubled / 2 + r) gate->word.store(1, std::memory_order_release);

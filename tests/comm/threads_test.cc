@@ -48,10 +48,10 @@ TEST_CASE("a rank that fails ends what others wait for, on hosts and on devices"
     const auto stream = device.create_stream().value();
     void* memory = device.allocate(4000).value();
     const Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
-    (void)made->call({all, memory, memory}, stream->native());
+    (void)made->dispatch().call({all, memory, memory}, stream->native());
     const TimePoint end = steady_clock().now() + fake::kHang;
-    while (made->failure().ok() && steady_clock().now() < end) std::this_thread::yield();
-    told[1] = made->failure();
+    while (made->dispatch().failure().ok() && steady_clock().now() < end) std::this_thread::yield();
+    told[1] = made->dispatch().failure();
     made.reset();
     device.free(memory);
   };

@@ -56,7 +56,7 @@ Config tuned(const Folder& folder, const std::string& mode = "online") {
 }
 
 Json tuning_of(Ranks& ranks) {
-  return Json::parse(ranks[0]->tuning_json(), "tuning", 1U << 20U).value();
+  return Json::parse(ranks[0]->dispatch().tuning_json(), "tuning", 1U << 20U).value();
 }
 
 size_t settled(Ranks& ranks) {
@@ -142,7 +142,7 @@ TEST_CASE("tuning: the next job begins with what was learnt, and a frozen one ke
   CHECK(first["default_us"].number().value() > 0);
   Ranks frozen({"A", "B"}, tuned(folder, "frozen"), false);
   CHECK(sums(frozen, kElements, 16, false));
-  CHECK(frozen[1]->statistics().plans == 1);
+  CHECK(frozen[1]->dispatch().statistics().plans == 1);
 }
 
 TEST_CASE("tuning: files that are none, or another version's, harm nothing") {
@@ -191,14 +191,15 @@ TEST_CASE("tuning: a rank with another setting is named, with both rounds") {
   Ranks ranks({"A", "B"}, config, false);
   ranks.join();
   const Json space = Json::parse(ranks[0]
-                                     ->tuning_space({.collective = Collective::AllReduce,
-                                                     .type = DataType::Float32,
-                                                     .count = 100'000})
+                                     ->dispatch()
+                                     .tuning_space({.collective = Collective::AllReduce,
+                                                    .type = DataType::Float32,
+                                                    .count = 100'000})
                                      .value(),
                                  "space", 1U << 20U)
                          .value();
   const Json given{{"key", space["key"]}, {"setting", space["subspaces"][0]["start"]}};
-  CHECK(ranks[0]->set_tuning(given.dump()).ok());
+  CHECK(ranks[0]->dispatch().set_tuning(given.dump()).ok());
   std::vector<Status> statuses(2);
   on_all_ranks(ranks, [&](int rank) {
     std::vector<float> data(100'000, 1);
@@ -216,7 +217,7 @@ TEST_CASE("tuning: settings that do not fit are refused, and say why") {
   Ranks ranks({"A", "B"}, Config(), false);
   ranks.join();
   const auto set = [&](const char* key, const char* setting) {
-    return ranks[0]->set_tuning(format("{\"key\": %s, \"setting\": %s}", key, setting));
+    return ranks[0]->dispatch().set_tuning(format("{\"key\": %s, \"setting\": %s}", key, setting));
   };
   constexpr const char* kKey =
       R"({"collective": "all_reduce", "size_class": 20, "element_bytes": 4})";
@@ -231,7 +232,7 @@ TEST_CASE("tuning: settings that do not fit are refused, and say why") {
   Ranks one({"A", "A"}, Config(), false);
   one.join();
   const Status status =
-      one[0]->set_tuning(format("{\"key\": %s, \"setting\": %s}", kKey, kSetting));
+      one[0]->dispatch().set_tuning(format("{\"key\": %s, \"setting\": %s}", kKey, kSetting));
   CHECK(status.code() == Code::InvalidUsage);
 }
 
@@ -285,7 +286,7 @@ bool sums_in_a_cluster(const Config& config, int n_ranks, int calls,
           {.collective = Collective::AllReduce, .type = DataType::Float32, .count = kCount},
           data,
           data};
-      wrong += made->start(sum, {.stream = stream->native()}).ok() ? 0 : 1;
+      wrong += made->dispatch().start(sum, {.stream = stream->native()}).ok() ? 0 : 1;
       if (call % 8 < 7) continue;
       wrong += device.synchronize(fake::kHang) ? 0 : 1;
       device.download(values.data(), data, kCount * sizeof(float));
@@ -317,7 +318,7 @@ TEST_CASE("tuning: the library of one cluster is told the same on all ranks, and
     WithTold with;
     const Folder folder;
     CHECK(sums_in_a_cluster(tuned(folder), 3, kSanitized ? 160 : 2000,
-                            [&](Communicator& made) { tuning = made.tuning_json(); }));
+                            [&](Communicator& made) { tuning = made.dispatch().tuning_json(); }));
     CHECK(with.told.differing() == 0);
     CHECK(with.told.distinct() > 1);
     found = fake::Told::time_of(with.told.last()) <= std::chrono::microseconds(400);
@@ -330,13 +331,13 @@ TEST_CASE("tuning: the library of one cluster is told the same on all ranks, and
 
 TEST_CASE("tuning: what the libraries cannot do is not taken from the file, and not by hand") {
   const auto set = [](Communicator& made, const char* setting) {
-    return made.set_tuning(format(
+    return made.dispatch().set_tuning(format(
         R"({"key": {"collective": "all_reduce", "size_class": 16, "element_bytes": 4}, "setting": )"
         R"({"algorithm": "vendor", %s}})",
         setting));
   };
   const auto keys_of = [](Communicator& made) {
-    return Json::parse(made.tuning_json(), "tuning", 1U << 20U).value()["keys"].size();
+    return Json::parse(made.dispatch().tuning_json(), "tuning", 1U << 20U).value()["keys"].size();
   };
   const Folder folder;
   {

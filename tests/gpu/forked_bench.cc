@@ -37,7 +37,7 @@ double time_calls(comm::Communicator& communicator, device::Device& device, devi
   for (int round = 0; round <= kRounds; ++round) {
     const TimePoint start = steady_clock().now();
     for (int i = 0; i < kCalls; ++i)
-      if (!communicator.call(arguments, stream.native()).ok()) std::abort();
+      if (!communicator.dispatch().call(arguments, stream.native()).ok()) std::abort();
     if (!drain(device, stream)) std::abort();
     const std::chrono::duration<double, std::micro> took = steady_clock().now() - start;
     if (round > 0) best = std::min(best, took.count() / kCalls);

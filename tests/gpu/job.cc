@@ -37,7 +37,7 @@ struct Job::Rank {
   // Until all that was enqueued is complete.
   [[nodiscard]] Status wait() const {
     if (on_gpu() && !drain(*device, *stream)) return error(Code::Timeout, "it does not drain");
-    return communicator->failure();
+    return communicator->dispatch().failure();
   }
   std::string run(const Case& test, const std::vector<std::vector<std::byte>>& inputs) const;
   std::string run(const std::vector<Letter>& letters) const;
@@ -60,7 +60,7 @@ std::string Job::Rank::run(const Case& test,
   put(send, input.data(), input.size());
 
   const comm::CaseArguments arguments(test, number, send, recv);
-  Status status = communicator->call(arguments.get(), native());
+  Status status = communicator->dispatch().call(arguments.get(), native());
   if (status.ok()) status = wait();
   const auto expected = expected_of(test, number, inputs);
   std::vector<std::byte> result(expected.size());
@@ -99,7 +99,7 @@ std::string Job::Rank::run(const std::vector<Letter>& letters) const {
                           DataType::Int32, sent.size()});
     }
   }
-  Status status = communicator->call(std::span<const exec::Message>(messages), native());
+  Status status = communicator->dispatch().call(std::span<const exec::Message>(messages), native());
   if (status.ok()) status = wait();
   std::string wrong = status.ok() ? "" : format("rank %d: %s", number, status.message().c_str());
   for (const auto& [data, index] : received) {

@@ -80,12 +80,14 @@ void check_steady(Job& job, Counts& counts, Collective collective, size_t elemen
       auto* gate = new (device.allocate_pinned(sizeof(device::Flag)).value()) device::Flag;
       for (uint32_t batch = 0; batch < kBatches / 2; ++batch) {
         REQUIRE(device.wait_flag(stream, *gate, batch + 1).ok());
-        std::optional<comm::Communicator::Ticket> last;
+        std::optional<comm::Dispatch::Ticket> last;
         for (int i = 0; i < kAtOnce; ++i) {
-          last = communicator.start({signature, send, recv}, {.stream = stream.native()}).value();
+          last = communicator.dispatch()
+                     .start({signature, send, recv}, {.stream = stream.native()})
+                     .value();
         }
         gate->word.store(batch + 1, std::memory_order_release);
-        REQUIRE(communicator.complete(*last).ok());
+        REQUIRE(communicator.dispatch().complete(*last).ok());
         REQUIRE(drain(device, stream));
       }
       device.free_pinned(gate);
