@@ -50,7 +50,7 @@ Status Communicator::exchange(std::span<const Transfer> /*transfers*/, DataType 
 }
 
 Result<std::unique_ptr<Communicator>> Library::init_pair(const UniqueId& /*id*/, int /*rank*/,
-                                                         Waker* /*waker*/,
+                                                         int /*blocks*/, Waker* /*waker*/,
                                                          const WaitLimit& /*limit*/) {
   return error(Code::Unsupported, "the cluster's library makes no communicators for pairs");
 }

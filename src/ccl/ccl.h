@@ -159,13 +159,14 @@ class Library {
   /// null) wakes the engine that drives this rank; it must outlive the communicator.
   virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                                      Waker* waker, const WaitLimit& limit) = 0;
-  /// As `init`, for two ranks of a cluster that only exchange messages, `rank` being 0 or 1. Takes
-  /// little of their devices: a rank may have many, all waiting at once. A library runs one
+  /// As `init`, for two ranks of a cluster that only exchange messages, `rank` being 0 or 1. Its
+  /// kernels take at most `blocks` thread blocks, the same at both ends: a rank may have many such
+  /// communicators, all waiting at once. A library runs one
   /// communicator's calls in order, also those on different streams, so that a message that waits
   /// would hold up the next.
   /// Null: other work of a device kept the two from meeting there, which at another time it may
   /// not. The other rank may have got a communicator then.
-  virtual Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank,
+  virtual Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank, int blocks,
                                                           Waker* waker, const WaitLimit& limit);
 };
 

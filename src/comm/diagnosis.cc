@@ -50,7 +50,7 @@ Json json_of_message(const exec::Record& record, const WallClock& wall) {
           {"peer", call.root == exec::kAnyRank ? Json() : Json(call.root)},
           {"slices", record.slices},
           {"started_us", json_of(record.started, wall)},
-          {"state", name_of(record.state)},
+          {"state", kStates.at(static_cast<size_t>(record.state))},
           {"tag", record.tag},
           {"type", hetccl::name_of(call.type)}};
 }

@@ -12,9 +12,6 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// A process has so many. A pair's messages take room on the device while they wait there
-// (Library::init_pair).
-constexpr int kMostPairs = 8;
 constexpr milliseconds kLookTime{1};
 // How long the end of a communicator waits for pairs that are being made.
 constexpr milliseconds kLastWait{5000};
@@ -25,7 +22,7 @@ constexpr const char* kInTheWay =
 
 // The two ends exchange one of each, in this order.
 struct Offer {
-  uint32_t room = 0;  ///< 1: this rank can have one more pair
+  uint32_t blocks = 0;  ///< at most, of each direction; 0: this rank cannot have one more pair
 };
 // These two once or more for each communicator: of the lower rank's messages, then of the higher
 // one's.
@@ -96,46 +93,53 @@ void Pairs::settle(int peer, uint64_t first_sent, uint64_t first_received) {
 // Not where launches wait for their kernels: one that waits for the other end can only be ended
 // under the call, and NCCL may free what the call still uses.
 void Pairs::open(int peer) {
-  std::atomic<int>& pairs = environment_.context.runtime.pairs();
-  const bool able = !environment_.context.runtime.config().launches_wait;
-  const bool room = able && pairs.fetch_add(1) < kMostPairs;
-  if (able && !room) pairs.fetch_sub(1);
-  const Status status = try_open(peer, room);
+  Runtime& runtime = environment_.context.runtime;
+  PairBudget::Share share;
+  if (!runtime.config().launches_wait)
+    share = runtime.pairs().take(environment_.device.multiprocessors());
+  const Status status = try_open(peer, std::move(share));
   if (status.ok()) return;
-  if (room) pairs.fetch_sub(1);
   settle(peer, exec::Route::kNever, exec::Route::kNever);
   if (cancel_->is_set() || environment_.membership.verdict().failed()) return;
   environment_.context.log.info("a channel carries messages with rank %d: %s", peer,
                                 status.message().c_str());
 }
 
-Status Pairs::try_open(int peer, bool room) {
-  HETCCL_ASSIGN(const Offer theirs, mail_.exchange(peer, Offer{room ? 1U : 0U}));
-  if (!room || theirs.room != 1) {
+Status Pairs::try_open(int peer, PairBudget::Share share) {
+  const auto mine = static_cast<uint32_t>(share.blocks());
+  HETCCL_ASSIGN(const Offer theirs, mail_.exchange(peer, Offer{mine}));
+  if (mine == 0 || theirs.blocks == 0) {
     return error(Code::Unsupported,
                  "rank %d has %d pairs already, or its launches wait for their kernels",
-                 room ? peer : rank_, kMostPairs);
+                 mine > 0 ? peer : rank_, PairBudget::kMostPairs);
   }
+  share.keep(static_cast<int>(std::min(mine, theirs.blocks)));
   // A talk that has begun goes on to its end: if this rank left, the other one might wait for it
   // inside the library.
-  ++talks_;
-  Status status = stops_ ? stopped() : negotiate(peer);
-  --talks_;
-  return status;
+  struct Talk {
+    explicit Talk(std::atomic<int>& all) : talks(all) { ++talks; }
+    ~Talk() { --talks; }
+    std::atomic<int>& talks;
+  } const talk(talks_);
+  return stops_ ? stopped() : negotiate(peer, std::move(share));
 }
 
-Status Pairs::negotiate(int peer) {
+Status Pairs::negotiate(int peer, PairBudget::Share share) {
   Communicators communicators;
-  Status made = make_communicators(peer, communicators);
+  Status made = make_communicators(peer, share.blocks(), communicators);
   if (made.ok()) made = use(peer, communicators);
   const Status agreed = agree(peer, made);
   for (auto& one : communicators) keep(std::move(one), agreed.ok());
+  if (agreed.ok()) {
+    const std::lock_guard lock(mutex_);
+    shares_.push_back(std::move(share));
+  }
   return agreed;
 }
 
-Status Pairs::make_communicators(int peer, Communicators& made) {
+Status Pairs::make_communicators(int peer, int blocks, Communicators& made) {
   for (auto& one : made) {
-    HETCCL_ASSIGN(one, make_communicator(peer));
+    HETCCL_ASSIGN(one, make_communicator(peer, blocks));
   }
   return {};
 }
@@ -143,11 +147,11 @@ Status Pairs::make_communicators(int peer, Communicators& made) {
 // The library's first messages run on both devices when they can, not when the callers' program
 // says, and may meet other work there that they hold up, and that holds them up. Then both ends
 // drop what they have, and try again later.
-Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer) {
+Result<std::unique_ptr<ccl::Communicator>> Pairs::make_communicator(int peer, int blocks) {
   for (milliseconds pause = kFirstPause;; pause *= 2) {
     HETCCL_ASSIGN(const ccl::UniqueId id, agree_on_id(peer));
     auto made = environment_.library.init_pair(
-        id, rank_ < peer ? 0 : 1, &environment_.context.engine().waker(),
+        id, rank_ < peer ? 0 : 1, blocks, &environment_.context.engine().waker(),
         {environment_.context.runtime.config().init_timeout_ms, cancel_.get()});
     Attempt mine;
     if (made.ok() && made.value() != nullptr) {
@@ -260,9 +264,9 @@ void Pairs::stop(TimePoint deadline) {
 }
 
 void Pairs::close() {
-  environment_.context.runtime.pairs().fetch_sub(static_cast<int>(used_.size() / 2));
   used_.clear();
   unused_.clear();
+  shares_.clear();
 }
 
 }  // namespace hetccl::comm

@@ -62,10 +62,10 @@ class Pairs {
   void meet(int peer);
   void settle(int peer, uint64_t first_sent, uint64_t first_received);
   void open(int peer);
-  Status try_open(int peer, bool room);
-  Status negotiate(int peer);
-  Status make_communicators(int peer, Communicators& made);
-  Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer);
+  Status try_open(int peer, PairBudget::Share share);
+  Status negotiate(int peer, PairBudget::Share share);
+  Status make_communicators(int peer, int blocks, Communicators& made);
+  Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer, int blocks);
   Result<ccl::UniqueId> agree_on_id(int peer);
   Status use(int peer, const Communicators& communicators);
   void keep(std::unique_ptr<ccl::Communicator> communicator, bool used);
@@ -81,7 +81,8 @@ class Pairs {
   std::atomic<bool> stops_{false};
   std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<ccl::Communicator>> used_, unused_;
-  ChoresAtOnce opening_;  // the last: its threads use all of the above
+  std::vector<PairBudget::Share> shares_;  // of those that are used
+  ChoresAtOnce opening_;                   // the last: its threads use all of the above
 };
 
 }  // namespace hetccl::comm

@@ -14,12 +14,14 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "bootstrap/bootstrap.h"
 #include "ccl/ccl.h"
 #include "comm/adaptors.h"
 #include "comm/gpus.h"
 #include "comm/host_libraries.h"
 #include "comm/introduction.h"
+#include "comm/pair_budget.h"
 #include "comm/window_budget.h"
 #include "device/device.h"
 #include "exec/end_marks.h"
@@ -93,7 +95,7 @@ class Runtime {
   /// Waits for its work. InvalidArgument when the handle is none of create_host_stream's.
   Status destroy_host_stream(void* handle);
   /// Pairs of ranks whose messages a vendor's library carries, of all communicators.
-  std::atomic<int>& pairs() { return pairs_; }
+  PairBudget& pairs() { return pairs_; }
   /// 0, 1, 2, ...: a number for each communicator of this process.
   uint64_t count_communicator() { return communicators_.fetch_add(1); }
   /// How many were destroyed so far: who keeps something of a stream looks again when it changes.
@@ -132,9 +134,9 @@ class Runtime {
   std::unique_ptr<exec::Settler> settler_;
   std::unique_ptr<bootstrap::Service> service_;
   Introductions introductions_{traits_of(adaptors_)};
-  WindowBudget windows_;
+  WindowBudget windows_{usable_memory()};
   std::atomic<uint32_t> red_op_numbers_{0};
-  std::atomic<int> pairs_{0};
+  PairBudget pairs_;
   std::mutex warnings_mutex_;
   std::optional<bootstrap::UniqueId> first_id_;  // without its secret
   std::once_flag warned_, followed_;             // by rank 0 or none; by another rank

@@ -1,19 +1,28 @@
 #include "comm/window_budget.h"
 
+#include <algorithm>
+
 namespace hetccl::comm {
 namespace {
 
-constexpr size_t kBudget = size_t{96} << 20U;  // of a device
-constexpr size_t kPart = 3;                    // of what is left is a communicator's
-constexpr size_t kLeast = size_t{1} << 20U;    // less is of no use
+// Of a process's memory a device has one part in so many, and at least `kLeastOfDevice`: for eight
+// devices of a host a thirty-second of its memory, since each window is counted at both ends.
+constexpr size_t kPartsOfMemory = 128;
+constexpr size_t kLeastOfDevice = size_t{96} << 20U;
+constexpr size_t kMost = size_t{64} << 20U;  // more for one communicator makes it no faster
+constexpr size_t kParts = 3;                 // of what is left a communicator has at most one
+constexpr size_t kLeast = size_t{1} << 20U;  // less is of no use
 
 }  // namespace
+
+WindowBudget::WindowBudget(size_t memory)
+    : all_(std::max(memory / kPartsOfMemory, kLeastOfDevice)) {}
 
 WindowBudget::Share WindowBudget::take(const device::Device& device) {
   Share share;
   std::lock_guard lock(mutex_);
   size_t& taken = taken_[&device];
-  const size_t part = (kBudget - taken) / kPart;
+  const size_t part = std::min((all_ - taken) / kParts, kMost);
   if (part < kLeast) return share;
   taken += part;
   share.budget_ = this;

@@ -31,11 +31,14 @@ class WindowBudget {
     size_t bytes_ = 0;
   };
 
-  /// A part of what is left for this device: the first communicators have much, hundreds have
-  /// something.
+  /// `memory`: bytes that the process may use. Windows have a small part of it.
+  explicit WindowBudget(size_t memory);
+  /// As much as makes windows fast, while there is enough; then a part of what is left for this
+  /// device: the first communicators have much, hundreds have something.
   Share take(const device::Device& device);
 
  private:
+  const size_t all_;  // of one device
   std::mutex mutex_;
   std::map<const device::Device*, size_t> taken_;
 };

@@ -70,6 +70,8 @@ class Device {
   [[nodiscard]] virtual std::string architecture() const = 0;
   /// Where it is plugged in, as "0000:3b:00.0"; empty where it is not.
   [[nodiscard]] virtual std::string bus_id() const { return {}; }
+  /// How many thread blocks run at once at least, one each; 0: unknown.
+  [[nodiscard]] virtual int multiprocessors() const { return 0; }
   /// Whether `reduce`, where the device has kernels, combines elements of `type` by `op`.
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const {
     return is_valid(type) && is_valid(op) && applies(op, type);

@@ -25,9 +25,8 @@ std::string json_of(const TraceSpan& span, int rank, const WallClock& wall) {
   const double begin = wall.microseconds(span.begin);
   return format(R"({"name":"%s","cat":"step","ph":"X","pid":%d,"tid":%u,"ts":%.3f,"dur":%.3f,)"
                 R"("args":{"sequence":%)" PRIu64 R"(,"step":%d,"slice":%u}})",
-                span.name, rank, span.track, begin,
-                wall.microseconds(span.end) - begin, span.sequence, static_cast<int>(span.step),
-                span.slice);
+                span.name, rank, span.track, begin, wall.microseconds(span.end) - begin,
+                span.sequence, static_cast<int>(span.step), span.slice);
 }
 
 // Operations may overlap, so each is a pair of asynchronous events.
@@ -37,10 +36,9 @@ std::string json_of(const TraceOperation& operation, int rank, const WallClock& 
   const std::string id =
       message ? format("%d.%s.%d", rank, message->send ? "to" : "from", message->peer)
               : std::to_string(rank);
-  const std::string head =
-      format(R"({"name":%s,"cat":"%s","id":"%s.%)" PRIu64 R"(","pid":%d,"tid":0,)",
-             quoted(name).c_str(), message ? "message" : "collective", id.c_str(),
-             operation.sequence, rank);
+  const std::string head = format(
+      R"({"name":%s,"cat":"%s","id":"%s.%)" PRIu64 R"(","pid":%d,"tid":0,)", quoted(name).c_str(),
+      message ? "message" : "collective", id.c_str(), operation.sequence, rank);
   const bool known = operation.started != TimePoint{};
   const std::string started =
       known ? format("%.3f", wall.microseconds(operation.started)) : std::string("null");

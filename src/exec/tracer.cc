@@ -56,7 +56,8 @@ void Tracer::look_at_streams(Seen& state, Operation& operation, TimePoint now) {
     const uint32_t word = operation.flag(one.done).word.load(std::memory_order_acquire);
     const uint32_t done = std::min(word, operation.n_slices);  // an aborted flag is larger
     for (uint32_t& k = state.slices[i]; k < done; ++k) {
-      end(state, operation, {k, i}, track_of(operation, one), ready_time(state, operation, {k, i}), now);
+      end(state, operation, {k, i}, track_of(operation, one), ready_time(state, operation, {k, i}),
+          now);
     }
   }
 }
@@ -124,8 +125,8 @@ void Tracer::retire(Operation& operation, TimePoint now) {
 
 std::map<uint32_t, std::string> Tracer::tracks() const {
   static constexpr const char* kStreams[] = {"ccl", "work", "out", "in"};
-  static constexpr const char* kOfPeers[] = {"send to",  "recv from",  "message to", "message from",
-                                             "streams to", "streams from"};
+  static constexpr const char* kOfPeers[] = {"send to",      "recv from",  "message to",
+                                             "message from", "streams to", "streams from"};
   std::map<uint32_t, std::string> names;
   for (const auto& [track, end] : track_ends_) {
     const uint32_t of_peer = track - peer_track(0, PeerTrack::Collectives, true);

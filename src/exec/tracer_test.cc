@@ -127,7 +127,8 @@ TEST_CASE("copies to and from memory that others reach have tracks of their own"
   f.tracer.look(op, us(130));
   const uint32_t send = f.find(Opcode::SendHeader);
   f.tracer.post(op, {0, send}, us(131));
-  f.tracer.complete(op, {0, send}, Tracer::peer_track(0, Tracer::PeerTrack::Messages, true), us(140));
+  f.tracer.complete(op, {0, send}, Tracer::peer_track(0, Tracer::PeerTrack::Messages, true),
+                    us(140));
   std::vector<std::string> spans;
   for (const auto& span : f.tracer.spans()) spans.push_back(text(span));
   CHECK(spans == std::vector<std::string>{"ccl_reduce 0/0 on 0: 120-120", "copy 1/0 on 2: 120-130",

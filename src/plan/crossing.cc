@@ -47,8 +47,8 @@ Crossing count_crossing(const Algorithm& row, const Spec& spec, const Topology& 
       [](const auto& a, const auto& b) { return a.ranks.size() < b.ranks.size(); });
   const RankPlan plan = row.build(Builder(largest->ranks.front(), spec, topology, &crossing));
   crossing.slicing = plan.slicing;
-  crossing.library_calls = static_cast<int>(
-      std::count_if(plan.steps.begin(), plan.steps.end(), [](const Step& step) {
+  crossing.library_calls =
+      static_cast<int>(std::count_if(plan.steps.begin(), plan.steps.end(), [](const Step& step) {
         return step.kind <= StepKind::CclBarrier;
       }));
   if (!is_pairwise(spec.collective) || crossing.hops() > 0) return crossing;

@@ -13,6 +13,10 @@ namespace {
 // Every pair of clusters has a Link, so their number is bounded.
 constexpr int64_t kPage = 4096;
 constexpr int64_t kLeastWindow = int64_t{1} << 20U;  // slices of messages fit
+// With one partner a larger window is faster up to here; with several, all together leave the
+// caches and are slower.
+constexpr int64_t kMostWindows = int64_t{26} << 20U;  // of a device, together
+constexpr int64_t kMostOfSeveral = int64_t{13} << 20U;
 constexpr size_t kMaxClusters = 1024;
 
 /// Ranks that one vendor library can join, but for their hosts.
@@ -133,8 +137,12 @@ std::vector<WindowShares> window_shares(const std::vector<RankInfo>& infos,
     const int64_t devices = all.devices - own.devices;
     const int64_t hosts = info.host_access ? 0 : all.hosts - own.hosts;
     const int64_t bytes = info.window_bytes / (devices > 0 && hosts > 0 ? 2 : 1);
-    if (devices > 0) shares[r].device = bytes / devices / kPage * kPage;
-    if (hosts > 0) shares[r].host = bytes / hosts / kPage * kPage;
+    const auto share = [&](int64_t partners) {
+      const int64_t most = std::max(kMostWindows / partners, kMostOfSeveral);
+      return std::min(bytes / partners, most) / kPage * kPage;
+    };
+    if (devices > 0) shares[r].device = share(devices);
+    if (hosts > 0) shares[r].host = share(hosts);
   }
   return shares;
 }

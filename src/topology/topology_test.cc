@@ -293,13 +293,25 @@ TEST_CASE("ranks of one host have equal parts of their windows for those of othe
 TEST_CASE("ranks whose memory hosts reach have windows with devices alone") {
   std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y"), info(2, "a", "z"),
                                  info(3, "a", "z")};
-  for (auto& one : infos) one.window_bytes = 12 * 4096 * 1000;
+  for (auto& one : infos) one.window_bytes = 12 * 4096 * 500;
   infos[0].host_access = infos[3].host_access = false;
   const Topology topology = built(infos);
-  CHECK(topology.window(0, 1) == 3 * 4096 * 1000);  // a half of a half: rank 2 has as much
-  CHECK(topology.window(0, 3) == 6 * 4096 * 1000);  // a half
-  CHECK(topology.window(1, 3) == 6 * 4096 * 1000);  // of rank 1, for two devices
+  CHECK(topology.window(0, 1) == 3 * 4096 * 500);  // a half of a half: rank 2 has as much
+  CHECK(topology.window(0, 3) == 6 * 4096 * 500);  // a half
+  CHECK(topology.window(1, 3) == 6 * 4096 * 500);  // of rank 1, for two devices
   CHECK(topology.window(1, 2) == 0);
+}
+
+TEST_CASE("windows are as large as makes them fast, and no larger") {
+  for (int partners = 1; partners <= 4; ++partners) {
+    std::vector<RankInfo> infos = {info(0, "a", "x")};
+    for (int rank = 1; rank <= partners; ++rank) infos.push_back(info(rank, "a", "y"));
+    for (auto& one : infos) {
+      one.window_bytes = int64_t{64} << 20U;
+      one.host_access = false;
+    }
+    CHECK(built(infos).window(0, 1) == (partners == 1 ? 26 : 13) * int64_t{1 << 20});
+  }
 }
 
 TEST_CASE("ranks that are not their own place are named") {

@@ -46,6 +46,29 @@ TEST_CASE("hosts that add in shared memory have slices that fit a core's own cac
   CHECK(slice(Collective::Broadcast) == 1 << 20);
 }
 
+TEST_CASE("between clusters of one host small all-reduces wait for one call of the library") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("AABB").infos();
+  const auto algorithm = [&](uint64_t bytes, DataType type = DataType::Float32) {
+    const topology::Topology topology = topology::Topology::build(infos).value();
+    return Chooser(topology, {})
+        .choose({Collective::AllReduce}, bytes / size_of(type), type)
+        .algorithm;
+  };
+  CHECK(algorithm(4 << 10) == "exchange");  // two hosts
+  for (auto& info : infos) {
+    info.label = info.rank < 2 ? "A" : "B";
+    info.host = "one";
+    info.host_access = false;
+    info.shared_memory = true;
+    info.window_bytes = int64_t{32} << 20U;
+  }
+  CHECK(algorithm(4 << 10) == "mirror");
+  CHECK(algorithm(256 << 10) == "mirror");
+  CHECK(algorithm(1 << 20) == "exchange");
+  for (auto& info : infos) info.label = std::to_string(info.rank);  // four clusters of one rank
+  CHECK(algorithm(4 << 10) != "mirror");
+}
+
 TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pipeline's filling") {
   std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
   for (auto& info : infos) {

@@ -360,17 +360,17 @@ TEST_CASE("a dump tells of messages, those that have ended too") {
       .send = true, .peer = 1, .data = sent.data(), .type = DataType::Float32, .count = 3 << 20};
   exec::Message in = out;
   in.send = false, in.peer = 0, in.data = received.data();
-  fake::Thread sender([&] { CHECK(ranks[0]->call(std::span(&out, 1), nullptr).ok()); });
-  CHECK(ranks[1]->call(std::span(&in, 1), nullptr).ok());
+  fake::Thread sender([&] { CHECK(ranks[0]->dispatch().call(std::span(&out, 1), nullptr).ok()); });
+  CHECK(ranks[1]->dispatch().call(std::span(&in, 1), nullptr).ok());
   sender.join();
   in.data = more.data(), in.count = more.size(), in.tag = 9;
-  const auto ticket = ranks[1]->start(std::span<const exec::Message>(&in, 1), {});
+  const auto ticket = ranks[1]->dispatch().start(std::span<const exec::Message>(&in, 1), {});
   REQUIRE(ticket.ok());
   Json messages;
   const TimePoint limit = steady_clock().now() + fake::kHang;
   while (messages.size() < 2 && steady_clock().now() < limit) {
     std::this_thread::sleep_for(milliseconds(1));
-    messages = parse(ranks[1]->dump())["messages"];
+    messages = parse(ranks[1]->dispatch().dump())["messages"];
   }
   REQUIRE(messages.size() == 2);
   const Json &first = messages[0], &second = messages[1];
@@ -386,7 +386,7 @@ TEST_CASE("a dump tells of messages, those that have ended too") {
   CHECK(second["tag"] == 9);
   CHECK(second["state"] != "completed");
   CHECK(second["moved_bytes"] == 0);
-  CHECK(parse(ranks[0]->dump())["messages"][0]["direction"] == "send");
+  CHECK(parse(ranks[0]->dispatch().dump())["messages"][0]["direction"] == "send");
   ranks[1]->abort("enough");
 }
 
@@ -404,7 +404,9 @@ TEST_CASE("devices of one host meet in windows, each with all of the other clust
     void* const send = device.allocate(4 * kCount).value();
     void* const recv = device.allocate(4 * kCount).value();
     const Signature all{Collective::AllToAll, DataType::Int8, RedOp::Sum, 0, kCount};
-    REQUIRE(made->start(CollectiveArguments{all, send, recv}, {.stream = stream->native()}).ok());
+    REQUIRE(made->dispatch()
+                .start(CollectiveArguments{all, send, recv}, {.stream = stream->native()})
+                .ok());
     std::vector<exec::Message> messages;
     for (int peer = 0; peer < 4; ++peer) {
       if (peer == rank) continue;
@@ -412,8 +414,9 @@ TEST_CASE("devices of one host meet in windows, each with all of the other clust
       messages.push_back(
           {false, peer, static_cast<char*>(recv) + size_t(peer) * kCount, DataType::Int8, kCount});
     }
-    REQUIRE(
-        made->start(std::span<const exec::Message>(messages), {.stream = stream->native()}).ok());
+    REQUIRE(made->dispatch()
+                .start(std::span<const exec::Message>(messages), {.stream = stream->native()})
+                .ok());
     REQUIRE(device.synchronize(fake::kHang));
     CHECK(made->finish().ok());
     made.reset();

@@ -11,7 +11,7 @@ namespace hetccl::comm {
 TEST_CASE("communicators share a device's budget: many have something, and it comes back") {
   const auto device = std::move(fake::FakeDevice::create()).value();
   const size_t budget = size_t{96} << 20U;
-  WindowBudget windows;
+  WindowBudget windows(size_t{8} << 30U);
   {
     std::vector<WindowBudget::Share> shares;
     size_t all = 0;
@@ -34,6 +34,16 @@ TEST_CASE("communicators share a device's budget: many have something, and it co
   first.keep(0);
   first.keep(100);
   CHECK(windows.take(*device).bytes() == budget / 3);
+}
+
+TEST_CASE("on a host with much memory sixty communicators have all that makes them fast") {
+  const auto device = std::move(fake::FakeDevice::create()).value();
+  WindowBudget windows(size_t{512} << 30U);
+  std::vector<WindowBudget::Share> shares;
+  for (int i = 0; i < 60; ++i) {
+    shares.push_back(windows.take(*device));
+    CHECK(shares.back().bytes() == size_t{64} << 20U);
+  }
 }
 
 }  // namespace hetccl::comm

@@ -38,7 +38,7 @@ class VendorLibrary : public ccl::Library {
     return made;
   }
   Result<std::unique_ptr<ccl::Communicator>> init_pair(const ccl::UniqueId& id, int rank,
-                                                       Waker* waker,
+                                                       int /*blocks*/, Waker* waker,
                                                        const WaitLimit& limit) override {
     pairs_asked_for.fetch_add(1);
     if (rank == pairs_refused_to)

@@ -194,14 +194,16 @@ TEST_CASE("init connects every pair of ranks, in all sizes") {
                        " 1398101 7 0", " 1398101 7 1", " 1398101 7 2"});
 }
 
-TEST_CASE("a communicator for a pair takes few blocks, and runs messages alone at first") {
+TEST_CASE(
+    "a communicator for a pair takes as many blocks as it is told, and runs messages alone at "
+    "first") {
   Rig rig;
   rig.nccl.on_init = [&] { return rig.nccl.take(), 0; };
   CHECK(rig.library->makes_pairs());
-  CHECK(rig.library->init_pair({}, 2, nullptr, fake::kHangMs).status().code() ==
+  CHECK(rig.library->init_pair({}, 2, 12, nullptr, fake::kHangMs).status().code() ==
         Code::InvalidArgument);
-  REQUIRE(rig.library->init_pair({}, 1, nullptr, fake::kHangMs).ok());
-  CHECK(rig.nccl.max_blocks == 4);
+  REQUIRE(rig.library->init_pair({}, 1, 12, nullptr, fake::kHangMs).ok());
+  CHECK(rig.nccl.max_blocks == 12);
   const Calls calls = rig.nccl.take();
   CHECK(std::count_if(calls.begin(), calls.end(),
                       [](const std::string& call) { return call.starts_with("all_"); }) == 0);
@@ -213,7 +215,7 @@ TEST_CASE("first messages of a pair that do not meet are ended, and nothing come
   on_the_device.workspace->stuck = true;
   in_the_call.nccl.blocks = true;
   for (Rig* rig : {&on_the_device, &in_the_call}) {
-    const auto made = rig->library->init_pair({}, 1, nullptr, fake::kHangMs);
+    const auto made = rig->library->init_pair({}, 1, 12, nullptr, fake::kHangMs);
     REQUIRE_MESSAGE(made.ok(), made.status().message());
     CHECK(made.value() == nullptr);
     const Calls calls = rig->nccl.take();

@@ -23,7 +23,6 @@ using namespace nccl;
 constexpr auto kGlance = std::chrono::milliseconds(5);
 // Of NCCL's kernels that move a pair's messages: they wait on the device for the other end, and all
 // that wait at once must have room there, beside those of collectives.
-constexpr int kBlocksOfPair = 4;
 // A pair is made at any moment, while others launch collectives, and streams share the GPU's
 // hardware queues: where a rank's first message is ahead of a collective in one, and the other
 // rank's is behind it, all four wait for each other. Messages that have not met so long after they
@@ -137,18 +136,19 @@ class NcclLibrary : public Library {
     return attempt({id, n_ranks, rank}, limit);
   }
 
-  Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank, Waker* /*waker*/,
+  Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank, int blocks,
+                                                  Waker* /*waker*/,
                                                   const WaitLimit& limit) override {
     if (!makes_pairs())
       return error(Code::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
-    return attempt({id, 2, rank, true}, limit);
+    return attempt({id, 2, rank, blocks}, limit);
   }
 
  private:
   struct Seat {
     UniqueId id;
     int n_ranks = 0, rank = 0;
-    bool pair = false;  // for messages alone
+    int pair_blocks = 0;  // of one for messages alone
   };
 
   Result<std::unique_ptr<Communicator>> attempt(const Seat& seat, const WaitLimit& limit) {
@@ -174,18 +174,19 @@ class NcclLibrary : public Library {
                                                        const std::shared_ptr<Workspace>& workspace,
                                                        const Seat& seat, Attempt& attempt) {
     workspace->make_current();
-    WarmUp warm_up(*workspace, seat.pair ? WarmUp::Calls::Messages : WarmUp::Calls::All);
+    WarmUp warm_up(*workspace, seat.pair_blocks > 0 ? WarmUp::Calls::Messages : WarmUp::Calls::All);
     HETCCL_TRY(warm_up.reserve(seat.n_ranks));
     auto handle = std::make_shared<Handle>(api, workspace);
     CommConfig few_blocks;
-    few_blocks.max_ctas = kBlocksOfPair;
-    HETCCL_TRY(handle->open(seat.id, seat.n_ranks, seat.rank, seat.pair ? &few_blocks : nullptr));
+    few_blocks.max_ctas = seat.pair_blocks;
+    const bool pair = seat.pair_blocks > 0;
+    HETCCL_TRY(handle->open(seat.id, seat.n_ranks, seat.rank, pair ? &few_blocks : nullptr));
     auto communicator = std::make_unique<NcclCommunicator>(handle, seat.n_ranks, seat.rank);
-    if (seat.pair) attempt.end_after(kEnqueueTime, handle);
+    if (pair) attempt.end_after(kEnqueueTime, handle);
     const Status ran = warm_up.run(
         *communicator, seat.n_ranks, [&] { return attempt.abandoned(); },
         [&] {
-          if (seat.pair) attempt.end_after(kMeetingTime, handle);
+          if (pair) attempt.end_after(kMeetingTime, handle);
         });
     if (!attempt.settle()) return std::unique_ptr<Communicator>();
     HETCCL_TRY(ran.with("NCCL's first calls"));

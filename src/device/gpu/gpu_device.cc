@@ -146,6 +146,7 @@ class TableDevice : public GpuDevice {
   [[nodiscard]] std::string model() const override { return model_; }
   [[nodiscard]] std::string architecture() const override { return architecture_; }
   [[nodiscard]] std::string bus_id() const override { return bus_id_; }
+  [[nodiscard]] int multiprocessors() const override { return multiprocessors_; }
 
   Result<void*> allocate(size_t bytes) override {
     const Current current = context_.current();
@@ -254,6 +255,7 @@ class TableDevice : public GpuDevice {
   Context context_;
   std::string model_, architecture_, bus_id_;
   int numa_node_ = -1;
+  int multiprocessors_ = 0;
   unsigned max_blocks_ = 1;
   bool stream_words_ = false;  // else one-thread kernels poll and write flags
   std::unique_ptr<gpu::LoadedKernels> loaded_;
@@ -292,12 +294,11 @@ Status TableDevice::describe() {
   numa_node_ = numa_node_of(bus_id_);
   HETCCL_TRY(
       check(api_, api_.device_architecture(&architecture_, options_.index), "its architecture"));
-  int multiprocessors = 0;
-  HETCCL_TRY(check(api_, api_.device_multiprocessors(&multiprocessors, options_.index),
+  HETCCL_TRY(check(api_, api_.device_multiprocessors(&multiprocessors_, options_.index),
                    "its multiprocessors"));
   // Two blocks of a reduction fill a multiprocessor.
   max_blocks_ = static_cast<unsigned>(options_.blocks > 0 ? options_.blocks
-                                                          : std::max(2 * multiprocessors, 1));
+                                                          : std::max(2 * multiprocessors_, 1));
   return {};
 }
 
