@@ -14,7 +14,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kLeader = 0;
+using tune::Agreement;
+
+constexpr int kLeader = Agreement::kLeader;
 constexpr int64_t kJoinMs = 5'000;
 constexpr size_t kMostSaid = size_t{1} << 20U;  // of a rank's facts and file
 // Rank 0 to all: what was exchanged holds. No note of tune/note.h.
@@ -33,11 +35,14 @@ bootstrap::UniqueId unique_id_of(std::string_view hex) {
 
 }  // namespace
 
-Online::Online(Options options, const Config& config) : options_(std::move(options)) {
+Online::Online(Options options, const Config& config)
+    : options_(std::move(options)),
+      agreement_(options_.rank,
+                 [this](Agreement::To to, const tune::Note& note) { tell(to, note); }) {
   if (options_.rank != kLeader) return;
-  conductor_.emplace(tune::ConductorOptions{.n_ranks = options_.n_ranks,
-                                            .budget = static_cast<double>(config.tune_budget) / 100,
-                                            .by_steps = true});
+  agreement_.lead({.n_ranks = options_.n_ranks,
+                   .budget = static_cast<double>(config.tune_budget) / 100,
+                   .by_steps = true});
   for (const tune::Learnt& one : options_.known) known_[one.key] = one;
 }
 
@@ -56,7 +61,7 @@ Status Online::enter(const Config& config) {
     session_ = std::move(session);
   }
   HETCCL_ASSIGN(tune::Knowledge known, exchange());
-  if (leads()) {
+  if (agreement_.leads()) {
     const std::lock_guard lock(mutex_);
     HETCCL_TRY(session_->tell(bootstrap::kAll, {kAgreed.begin(), kAgreed.end()}));
   }
@@ -136,10 +141,7 @@ Online::~Online() {
   std::unique_ptr<bootstrap::Session> session;
   {
     const std::lock_guard lock(mutex_);
-    if (session_ != nullptr && leads() && !lost_) {
-      const auto round = ledger_.open_round();
-      if (round) decide(conductor_->resolve(*round));
-    }
+    if (session_ != nullptr && !lost_) agreement_.finish();
     lost_ = true;
     session = std::move(session_);
   }
@@ -150,16 +152,16 @@ std::optional<tune::Setting> Online::use(const Call& call, TimePoint now,
                                          const tune::Conductor::SpaceMaker& make_space) {
   std::unique_lock lock(mutex_);
   const uint64_t sequence = n_calls_++;
-  if (leads() && complete_ && !lost_ && !retired_)
+  if (agreement_.leads() && complete_ && !lost_ && !retired_)
     attempt([&] { lead(call, sequence, now, make_space); });
-  auto use = ledger_.use(call.key, sequence);
+  auto use = agreement_.ledger().use(call.key, sequence);
   while (!use) {
     resolve_doubt(lock);
-    use = ledger_.use(call.key, sequence);
+    use = agreement_.ledger().use(call.key, sequence);
   }
   attempt([&] {
     const auto samples = retired_ ? std::nullopt : meter_.call(call.key, use->trial, now);
-    if (samples) leads() ? conductor_->add(kLeader, *samples) : tell(kLeader, *samples);
+    if (samples) agreement_.add(*samples);
   });
   return use->setting;
 }
@@ -176,61 +178,37 @@ void Online::attempt(const Body& body) noexcept {
 void Online::lead(const Call& call, uint64_t sequence, TimePoint now,
                   const tune::Conductor::SpaceMaker& make_space) {
   if (const auto found = known_.find(call.key); found != known_.end()) {
-    conductor_->know(found->second, false);
+    agreement_.conductor().know(found->second, false);
     known_.erase(found);
   }
-  if (steps_.begins(call.number(), now)) conductor_->step(now);
-  if (ledger_.open_round()) return;  // decided, and on its way back to this rank
-  const auto proposal = conductor_->propose(call.key, call.bytes, sequence, now, make_space);
-  if (!proposal) return;
-  tell(bootstrap::kEveryone, *proposal);
-  count(kLeader, ledger_.vote(*proposal));
+  if (steps_.begins(call.number(), now)) agreement_.conductor().step(now);
+  agreement_.propose(call.key, call.bytes, sequence, now, make_space);
 }
 
 // A decision on this call is on its way. It arrives, or all ranks learn that it never will.
 void Online::resolve_doubt(std::unique_lock<std::mutex>& lock) {
-  const uint64_t round = *ledger_.open_round();
-  if (lost_) return ledger_.settle({round, false});
-  std::optional<tune::Verdict> decided;
-  if (leads()) {
-    decided = conductor_->resolve(round);
-    if (!decided->commit) return decide(*decided);
-  }
-  const auto over = [&] { return lost_ || ledger_.open_round() != round; };
-  if (heard_.wait_for(lock, kPatience, over)) return;
-  attempt([&] { decided ? tell(bootstrap::kAll, *decided) : tell(kLeader, tune::Doubt{round}); });
+  tune::Ledger& ledger = agreement_.ledger();
+  const uint64_t round = *ledger.open_round();
+  if (lost_) return ledger.settle({round, false});
+  if (agreement_.leads()) attempt([&] { agreement_.resolve_doubt(); });
+  const auto over = [&] { return lost_ || ledger.open_round() != round; };
+  if (heard_.wait_for(lock, kPatience, over) || agreement_.leads()) return;
+  attempt([&] { agreement_.resolve_doubt(); });
 }
 
 void Online::hear(int from, const tune::Note& note) {
-  if (from == kLeader) {
-    const auto* proposal = std::get_if<tune::Proposal>(&note);
-    if (proposal != nullptr && !retired_) tell(kLeader, ledger_.vote(*proposal));
-    if (const auto* verdict = std::get_if<tune::Verdict>(&note)) {
-      ledger_.settle(*verdict);
-      heard_.notify_all();
-    }
-  }
-  if (!leads()) return;
-  if (const auto* vote = std::get_if<tune::Vote>(&note)) count(from, *vote);
-  if (const auto* doubt = std::get_if<tune::Doubt>(&note))
-    decide(conductor_->resolve(doubt->round));
-  if (const auto* samples = std::get_if<tune::Samples>(&note)) conductor_->add(from, *samples);
+  if (retired_ && std::holds_alternative<tune::Proposal>(note)) return;
+  agreement_.hear(from, note);
+  heard_.notify_all();
 }
 
-void Online::count(int rank, const tune::Vote& vote) {
-  if (const auto verdict = conductor_->count(rank, vote)) decide(*verdict);
-}
-
-// A cancelled round is over here and now, as no rank will hear anything else. A committed one holds
-// on this rank, too, once the coordinator has relayed it: a rank may be lost before that.
-void Online::decide(const tune::Verdict& verdict) {
-  if (!verdict.commit) ledger_.settle(verdict);
-  tell(verdict.commit ? bootstrap::kAll : bootstrap::kEveryone, verdict);
-}
-
-void Online::tell(int to, const tune::Note& note) {
+void Online::tell(Agreement::To to, const tune::Note& note) {
   if (lost_) return;
-  const Status told = session_->tell(to, tune::encode(note));
+  using enum Agreement::To;
+  const int receiver = to == Leader   ? kLeader
+                       : to == Others ? bootstrap::kEveryone
+                                      : bootstrap::kAll;
+  const Status told = session_->tell(receiver, tune::encode(note));
   if (!told.ok()) lose(told.message());
 }
 
@@ -242,12 +220,14 @@ void Online::lose(const std::string& why) {
 
 bool Online::take_news() {
   const std::lock_guard lock(mutex_);
-  return leads() && std::exchange(n_told_, conductor_->n_finished()) != n_told_;
+  if (!agreement_.leads()) return false;
+  const uint64_t finished = agreement_.conductor().n_finished();
+  return std::exchange(n_told_, finished) != finished;
 }
 
 std::vector<tune::Learnt> Online::learnt() {
   const std::lock_guard lock(mutex_);
-  return leads() ? conductor_->learnt() : std::vector<tune::Learnt>();
+  return agreement_.leads() ? agreement_.conductor().learnt() : std::vector<tune::Learnt>();
 }
 
 }  // namespace hetccl::nccl_tuner

@@ -1,10 +1,10 @@
 // The search while the job runs, of one NCCL communicator that holds all ranks of the job: which
 // setting each call uses, agreed by all ranks.
 //
-// All ranks use the same setting for a call, as long as the coordinator lives: what rank 0 has
-// decided holds on every rank, rank 0 too, when the coordinator has relayed it, which it does for
-// all or for none before it tells of a lost rank. After a loss, settings stay as they are. What
-// rank 0 has read in HETCCL_TUNE_FILE is agreed on in the same way, for all communicators.
+// All ranks use the same setting for a call, as long as the coordinator lives (tune/agreement.h):
+// it relays a note to all or to none before it tells of a lost rank. After a loss, settings stay as
+// they are. What rank 0 has read in HETCCL_TUNE_FILE is agreed on in the same way, for all
+// communicators.
 #pragma once
 
 #include <condition_variable>
@@ -19,9 +19,8 @@
 #include "nccl-tuner/log.h"
 #include "nccl-tuner/meter.h"
 #include "nccl-tuner/steps.h"
-#include "tune/conductor.h"
+#include "tune/agreement.h"
 #include "tune/knowledge.h"
-#include "tune/ledger.h"
 
 namespace hetccl::nccl_tuner {
 
@@ -68,15 +67,12 @@ class Online {
   // nothing new is agreed, and follows what is.
   template <typename Body>
   void attempt(const Body& body) noexcept;
-  [[nodiscard]] bool leads() const { return conductor_.has_value(); }
   [[nodiscard]] bootstrap::JoinOptions join_options();
   // With mutex_ held.
   void lead(const Call& call, uint64_t sequence, TimePoint now,
             const tune::Conductor::SpaceMaker& make_space);
   void hear(int from, const tune::Note& note);
-  void count(int rank, const tune::Vote& vote);
-  void decide(const tune::Verdict& verdict);
-  void tell(int to, const tune::Note& note);
+  void tell(tune::Agreement::To to, const tune::Note& note);
   void lose(const std::string& why);
   void resolve_doubt(std::unique_lock<std::mutex>& lock);
 
@@ -86,9 +82,8 @@ class Online {
   std::mutex mutex_;  // guards what follows
   std::condition_variable heard_;
   std::unique_ptr<bootstrap::Session> session_;
-  tune::Ledger ledger_;
-  std::optional<tune::Conductor> conductor_;  // on rank 0 alone
-  std::map<tune::Key, tune::Learnt> known_;   // on rank 0: not proposed yet
+  tune::Agreement agreement_;
+  std::map<tune::Key, tune::Learnt> known_;  // on rank 0: not proposed yet
   Steps steps_;
   Meter meter_;
   uint64_t n_calls_ = 0;

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kLeader = 0;
+using tune::Agreement;
 // How long a rank in doubt waits before it asks; and again, since who was asked may have been busy.
 constexpr milliseconds kPatience(20);
 
@@ -19,28 +19,33 @@ constexpr uint64_t kFirstSet = uint64_t{1} << 48U;
 }  // namespace
 
 Tuning::Tuning(bootstrap::Session& session, progress::Engine& engine, Options options)
-    : session_(session), engine_(engine), options_(std::move(options)), active_(options_.searches) {
-  if (session_.rank() == kLeader && options_.searches)
-    conductor_.emplace(tune::ConductorOptions{.n_ranks = session_.n_ranks(),
-                                              .budget = options_.budget,
-                                              .by_steps = options_.by_steps,
-                                              .timing_costs = options_.timing_costs});
+    : session_(session),
+      engine_(engine),
+      options_(std::move(options)),
+      active_(options_.searches),
+      agreement_(session.rank(),
+                 [this](Agreement::To to, const tune::Note& note) { tell(to, note); }) {
+  if (session_.rank() != Agreement::kLeader || !options_.searches) return;
+  agreement_.lead({.n_ranks = session_.n_ranks(),
+                   .budget = options_.budget,
+                   .by_steps = options_.by_steps,
+                   .timing_costs = options_.timing_costs});
 }
 
 void Tuning::know(std::span<const tune::Learnt> learnt) {
   const std::lock_guard lock(mutex_);
   known_.assign(learnt.begin(), learnt.end());
   for (const tune::Learnt& one : learnt) {
-    ledger_.know(one.key, one.setting);
-    if (leads()) conductor_->know(one);
+    agreement_.ledger().know(one.key, one.setting);
+    if (agreement_.leads()) agreement_.conductor().know(one);
     active_.store(true, std::memory_order_release);
   }
 }
 
 void Tuning::set(const tune::Key& key, const tune::Setting& setting) {
   const std::lock_guard lock(mutex_);
-  ledger_.set(key, setting, kFirstSet + n_set_++);
-  if (leads()) conductor_->leave(key);
+  agreement_.ledger().set(key, setting, kFirstSet + n_set_++);
+  if (agreement_.leads()) agreement_.conductor().leave(key);
   active_.store(true, std::memory_order_release);
 }
 
@@ -48,54 +53,39 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
                         bool captured, TimePoint now,
                         const tune::Conductor::SpaceMaker& make_space) {
   std::unique_lock lock(mutex_);
-  if (leads() && key && !captured) propose(*key, bytes, sequence, now, make_space);
-  auto use = ledger_.use(key, sequence, captured);
+  const bool leads = agreement_.leads();
+  if (leads && key && !captured) agreement_.propose(*key, bytes, sequence, now, make_space);
+  auto use = agreement_.ledger().use(key, sequence, captured);
+  if (!use && leads) agreement_.resolve_doubt();  // at once: only what is committed is waited for
   while (!use) {
-    const uint64_t round = *ledger_.open_round();
-    if (leads()) {
-      decide(conductor_->resolve(round));
-    } else {
-      const uint64_t settled = settled_.load();
-      lock.unlock();
-      const bool known = await_verdict(round, settled);
-      lock.lock();
-      if (!known) return {};
-    }
-    use = ledger_.use(key, sequence, captured);
+    use = agreement_.ledger().use(key, sequence, captured);
+    if (!use && !await_verdict(lock)) return {};
   }
-  const bool watched = leads() && key && !captured && !use->trial && conductor_->wants_time(*key);
+  const bool watched =
+      leads && key && !captured && !use->trial && agreement_.conductor().wants_time(*key);
   const bool timed = watched || use->trial.has_value();
   if (timed) timed_.push_back({sequence, use->trial, *key});
   return {use->setting, use->round, timed};
 }
 
-bool Tuning::await_verdict(uint64_t round, uint64_t settled) {
+// A verdict on the call that comes is on its way, or rank 0 has yet to be asked for one.
+bool Tuning::await_verdict(std::unique_lock<std::mutex>& lock) {
+  const uint64_t settled = settled_.load();
   const auto decided = [&] { return settled_.load(std::memory_order_acquire) != settled; };
-  for (;;) {
-    const auto over = [&] {
-      return decided() || options_.failed() || leader_left_.load(std::memory_order_acquire);
-    };
-    if (engine_.wait(over, engine_.clock().now() + kPatience)) return decided();
-    tell(kLeader, tune::Doubt{round});
-  }
-}
-
-void Tuning::settle(const tune::Verdict& verdict) {
-  ledger_.settle(verdict);
-  settled_.fetch_add(1, std::memory_order_release);
-}
-
-void Tuning::propose(const tune::Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
-                     const tune::Conductor::SpaceMaker& make_space) {
-  const auto proposal = conductor_->propose(key, bytes, sequence, now, make_space);
-  if (!proposal) return;
-  tell_all(*proposal);
-  count(kLeader, ledger_.vote(*proposal));
+  const auto over = [&] {
+    return decided() || options_.failed() || leader_left_.load(std::memory_order_acquire);
+  };
+  lock.unlock();
+  const bool in_time = engine_.wait(over, engine_.clock().now() + kPatience);
+  lock.lock();
+  if (in_time) return decided();
+  if (agreement_.ledger().open_round()) agreement_.resolve_doubt();
+  return true;
 }
 
 void Tuning::step(TimePoint now) {
   const std::lock_guard lock(mutex_);
-  if (leads()) conductor_->step(now);
+  if (agreement_.leads()) agreement_.conductor().step(now);
 }
 
 void Tuning::on_timed(uint64_t sequence, Duration took, TimePoint now) {
@@ -106,8 +96,8 @@ void Tuning::on_timed(uint64_t sequence, Duration took, TimePoint now) {
   timed_.pop_front();
   if (call.trial) {
     add_time(call, took, now);
-  } else if (leads()) {
-    conductor_->watch(call.key, std::chrono::duration<double, std::micro>(took).count());
+  } else if (agreement_.leads()) {
+    agreement_.conductor().watch(call.key, std::chrono::duration<double, std::micro>(took).count());
   }
 }
 
@@ -129,9 +119,9 @@ void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
   phases.calls = {};
   phases.us.push_back(std::chrono::duration<double, std::micro>(phase).count());
   if (trial.phase + 1 < trial.phases) return;
-  tune::Samples samples{id.first, id.second, std::move(phases.us)};
+  const tune::Samples samples{id.first, id.second, std::move(phases.us)};
   phases_.erase(id);
-  leads() ? conductor_->add(kLeader, samples) : tell(kLeader, std::move(samples));
+  agreement_.add(samples);
 }
 
 void Tuning::on_note(int from, std::span<const uint8_t> bytes) {
@@ -139,69 +129,50 @@ void Tuning::on_note(int from, std::span<const uint8_t> bytes) {
   if (!note) return;
   {
     const std::lock_guard lock(mutex_);
-    hear(from, *note);
+    agreement_.hear(from, *note);
+    settled_.store(agreement_.n_settled(), std::memory_order_release);
   }
   engine_.notify();
 }
 
 void Tuning::on_left(int rank) {
-  if (rank != kLeader) return;
+  if (rank != Agreement::kLeader) return;
   leader_left_.store(true, std::memory_order_release);
   engine_.notify();
 }
 
-void Tuning::hear(int from, const tune::Note& note) {
-  if (from == kLeader) {
-    if (const auto* proposal = std::get_if<tune::Proposal>(&note))
-      tell(kLeader, ledger_.vote(*proposal));
-    if (const auto* verdict = std::get_if<tune::Verdict>(&note)) settle(*verdict);
-  }
-  if (!leads()) return;
-  if (const auto* vote = std::get_if<tune::Vote>(&note)) count(from, *vote);
-  if (const auto* doubt = std::get_if<tune::Doubt>(&note))
-    decide(conductor_->resolve(doubt->round));
-  if (const auto* samples = std::get_if<tune::Samples>(&note)) conductor_->add(from, *samples);
-}
-
-void Tuning::count(int rank, const tune::Vote& vote) {
-  if (const auto verdict = conductor_->count(rank, vote)) decide(*verdict);
-}
-
-void Tuning::decide(const tune::Verdict& verdict) {
-  settle(verdict);
-  tell_all(verdict);
-}
-
-void Tuning::tell_all(const tune::Note& note) {
-  if (session_.n_ranks() > 1) tell(bootstrap::kEveryone, note);
-}
-
 // A note that is lost costs a round, no more.
-void Tuning::tell(int to, const tune::Note& note) {
-  static_cast<void>(session_.tell(to, tune::encode(note)));
+void Tuning::tell(Agreement::To to, const tune::Note& note) {
+  using enum Agreement::To;
+  const int receiver = to == Leader   ? Agreement::kLeader
+                       : to == Others ? bootstrap::kEveryone
+                                      : bootstrap::kAll;
+  static_cast<void>(session_.tell(receiver, tune::encode(note)));
 }
 
 void Tuning::finish() {
   const std::lock_guard lock(mutex_);
-  if (finished_ || !leads()) return;
-  finished_ = true;
-  if (const auto round = ledger_.open_round()) decide(conductor_->resolve(*round));
+  if (std::exchange(finished_, true)) return;
+  agreement_.finish();
 }
 
 bool Tuning::take_news() {
   const std::lock_guard lock(mutex_);
-  return leads() && std::exchange(n_told_, conductor_->n_finished()) != n_told_;
+  if (!agreement_.leads()) return false;
+  const uint64_t finished = agreement_.conductor().n_finished();
+  return std::exchange(n_told_, finished) != finished;
 }
 
 std::vector<tune::Learnt> Tuning::learnt() {
   const std::lock_guard lock(mutex_);
-  return leads() ? conductor_->learnt() : std::vector<tune::Learnt>();
+  return agreement_.leads() ? agreement_.conductor().learnt() : std::vector<tune::Learnt>();
 }
 
 Json Tuning::describe() {
   const std::lock_guard lock(mutex_);
-  Json json = leads() ? conductor_->describe() : Json();
-  json.set("learnt", tune::to_json(leads() ? conductor_->learnt() : known_));
+  const bool leads = agreement_.leads();
+  Json json = leads ? agreement_.conductor().describe() : Json();
+  json.set("learnt", tune::to_json(leads ? agreement_.conductor().learnt() : known_));
   return json;
 }
 

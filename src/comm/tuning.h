@@ -15,8 +15,7 @@
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "progress/engine.h"
-#include "tune/conductor.h"
-#include "tune/ledger.h"
+#include "tune/agreement.h"
 
 namespace hetccl::comm {
 
@@ -85,19 +84,11 @@ class Tuning {
     Duration calls{};   // that count, of the phase under way
   };
 
-  [[nodiscard]] bool leads() const { return conductor_.has_value(); }
   // With mutex_ held.
   void add_time(const Timed& call, Duration took, TimePoint now);
-  void propose(const tune::Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
-               const tune::Conductor::SpaceMaker& make_space);
-  void hear(int from, const tune::Note& note);
-  void count(int rank, const tune::Vote& vote);
-  void decide(const tune::Verdict& verdict);
-  void tell_all(const tune::Note& note);
-  void tell(int to, const tune::Note& note);
-  void settle(const tune::Verdict& verdict);
-  /// Without mutex_: waits until more than `settled` verdicts are known; false: it has failed.
-  bool await_verdict(uint64_t round, uint64_t settled);
+  void tell(tune::Agreement::To to, const tune::Note& note);
+  /// Lets go of mutex_ meanwhile. False: no verdict will come.
+  bool await_verdict(std::unique_lock<std::mutex>& lock);
 
   bootstrap::Session& session_;
   progress::Engine& engine_;
@@ -105,10 +96,9 @@ class Tuning {
   std::atomic<bool> active_;
   std::atomic<bool> leader_left_{false};
   std::mutex mutex_;  // guards what follows
-  tune::Ledger ledger_;
-  std::atomic<uint64_t> settled_{0};          // verdicts that the ledger has; read without mutex_
-  std::optional<tune::Conductor> conductor_;  // on rank 0 alone
-  std::vector<tune::Learnt> known_;           // when the communicator was made
+  tune::Agreement agreement_;
+  std::atomic<uint64_t> settled_{0};  // the agreement's count; read without mutex_
+  std::vector<tune::Learnt> known_;   // when the communicator was made
   std::deque<Timed> timed_;
   std::map<TrialId, Phases> phases_;
   uint64_t n_set_ = 0;   // by `set`

@@ -1,19 +1,20 @@
 // All ranks use the same setting for the same call, whatever becomes of the notes between them.
+#include "tune/agreement.h"
+
 #include <doctest/doctest.h>
 
+#include <deque>
 #include <map>
 #include <queue>
 #include <random>
 
 #include "fake/sample.h"
-#include "tune/conductor.h"
-#include "tune/ledger.h"
 
 namespace hetccl::tune {
 namespace {
 
 const Key kKeys[] = {{Collective::AllReduce, 12, 4, -1}, {Collective::AllGather, 20, 0, -1}};
-constexpr int kLeader = 0;
+constexpr int kLeader = Agreement::kLeader;
 constexpr uint64_t kJobs = 10'000;
 #if defined(HETCCL_UNDER_ASAN)  // which sees in few jobs what there is to see
 constexpr uint64_t kAgreementOneIn = 20;
@@ -35,11 +36,13 @@ struct Weather {
 // Ranks that call, a control plane that delays and loses notes, and a clock.
 class Job {
  public:
-  Job(uint64_t seed, const Weather& weather)
-      : random_(seed),
-        weather_(weather),
-        ranks_(static_cast<size_t>(weather.n_ranks)),
-        conductor_({.n_ranks = weather.n_ranks, .budget = 100}) {}
+  Job(uint64_t seed, const Weather& weather) : random_(seed), weather_(weather) {
+    for (int rank = 0; rank < weather.n_ranks; ++rank) {
+      ranks_.emplace_back(rank,
+                          [=, this](Agreement::To to, const Note& note) { tell(rank, to, note); });
+    }
+    ranks_[kLeader].agreement.lead({.n_ranks = weather.n_ranks, .budget = 100});
+  }
 
   void run() {
     for (int rank = 0; rank < weather_.n_ranks; ++rank) at(uniform(), [=, this] { call(rank); });
@@ -55,7 +58,7 @@ class Job {
 
   uint64_t changed = 0;  // calls with another setting than the default
   uint64_t doubts = 0;   // calls that waited for a verdict
-  [[nodiscard]] const Conductor& conductor() const { return conductor_; }
+  [[nodiscard]] const Conductor& conductor() const { return ranks_[kLeader].agreement.conductor(); }
 
  private:
   struct Event {
@@ -67,7 +70,8 @@ class Job {
     }
   };
   struct Rank {
-    Ledger ledger;
+    Rank(int rank, Agreement::Tell tell) : agreement(rank, std::move(tell)) {}
+    Agreement agreement;
     uint64_t called = 0;
     bool doubting = false;
     double slowness = 1;
@@ -99,12 +103,9 @@ class Job {
     const Key& key = key_of(rank.called);
     if (who == kLeader && !rank.doubting) {
       const auto now = TimePoint(std::chrono::microseconds(static_cast<int64_t>(now_ * 1e6)));
-      if (auto proposal = conductor_.propose(key, 4096, rank.called, now, make_space)) {
-        tell_all(*proposal);
-        count(kLeader, rank.ledger.vote(*proposal));
-      }
+      rank.agreement.propose(key, 4096, rank.called, now, make_space);
     }
-    const auto use = rank.ledger.use(key, rank.called);
+    const auto use = rank.agreement.ledger().use(key, rank.called);
     if (!use) return doubt(who);
     rank.doubting = false;
     check(rank.called, *use);
@@ -117,12 +118,7 @@ class Job {
     Rank& rank = ranks_[static_cast<size_t>(who)];
     doubts += rank.doubting ? 0 : 1;
     rank.doubting = true;
-    const uint64_t round = *rank.ledger.open_round();
-    if (who == kLeader) {
-      decide(conductor_.resolve(round));
-    } else {
-      tell(who, kLeader, Doubt{round});
-    }
+    rank.agreement.resolve_doubt();
     at(weather_.delay, [=, this] { call(who); });
   }
 
@@ -138,50 +134,42 @@ class Job {
   void measure(int who, const Key& key, const Ledger::Use& use) {
     const double slice = use.setting ? static_cast<double>(use.setting->choice.slice_bytes) : 8192;
     const double us = 100 * (1 + std::abs(std::log2(slice / 65'536))) * (0.9 + 0.2 * uniform());
-    if (who == kLeader && !use.trial) conductor_.watch(key, us);
-    if (!use.trial) return;
     Rank& rank = ranks_[static_cast<size_t>(who)];
+    if (who == kLeader && !use.trial) rank.agreement.conductor().watch(key, us);
+    if (!use.trial) return;
     auto& list = rank.samples[{use.trial->round, use.trial->change}];
     if (use.trial->ends_phase) list.push_back(us);
     if (list.size() < use.trial->phases) return;
-    tell(who, kLeader, Samples{use.trial->round, use.trial->change, list});
+    rank.agreement.add({use.trial->round, use.trial->change, list});
   }
 
-  void tell_all(const Note& note) {
-    for (int rank = 1; rank < weather_.n_ranks; ++rank) tell(kLeader, rank, note);
+  // What goes to all ranks goes to all or to none.
+  void tell(int from, Agreement::To to, const Note& note) {
+    if (to == Agreement::To::Leader) return tell(from, kLeader, note);
+    const bool all = to == Agreement::To::All;
+    if (all && uniform() < weather_.lost) return;
+    for (int rank = 0; rank < weather_.n_ranks; ++rank) {
+      if (all) deliver(from, rank, note);
+      if (!all && rank != from) tell(from, rank, note);
+    }
   }
   void tell(int from, int to, const Note& note) {
     const bool deaf = to == weather_.deaf && std::holds_alternative<Proposal>(note);
-    if (from != to && (deaf || uniform() < weather_.lost)) return;
+    if (from == to || (!deaf && uniform() >= weather_.lost)) deliver(from, to, note);
+  }
+  void deliver(int from, int to, const Note& note) {
     double& last = last_arrival_[{from, to}];  // notes between two ranks keep their order
-    const double delay = from == to ? 0 : weather_.delay * -std::log(1 - uniform());
+    const double delay = weather_.delay * -std::log(1 - uniform());
     last = std::max(last, now_ + delay);
     at(last - now_, [=, this] { hear(from, to, note); });
   }
 
   void hear(int from, int to, const Note& note) {
-    Ledger& ledger = ranks_[static_cast<size_t>(to)].ledger;
-    if (const auto* proposal = std::get_if<Proposal>(&note)) {
-      // One that still waits for a verdict asks for it, since that was lost.
-      if (const auto open = ledger.open_round()) tell(to, kLeader, Doubt{*open});
-      tell(to, from, ledger.vote(*proposal));
-    }
-    if (const auto* vote = std::get_if<Vote>(&note)) count(from, *vote);
-    if (const auto* verdict = std::get_if<Verdict>(&note)) ledger.settle(*verdict);
-    if (const auto* asked = std::get_if<Doubt>(&note)) {
-      const Verdict verdict = conductor_.resolve(asked->round);
-      ranks_[kLeader].ledger.settle(verdict);
-      tell(kLeader, from, verdict);
-    }
-    if (const auto* samples = std::get_if<Samples>(&note)) conductor_.add(from, *samples);
-  }
-
-  void count(int from, const Vote& vote) {
-    if (const auto verdict = conductor_.count(from, vote)) decide(*verdict);
-  }
-  void decide(const Verdict& verdict) {
-    ranks_[kLeader].ledger.settle(verdict);
-    tell_all(verdict);
+    Agreement& agreement = ranks_[static_cast<size_t>(to)].agreement;
+    // One that still waits for a verdict asks for it, since that was lost.
+    if (std::holds_alternative<Proposal>(note) && agreement.ledger().open_round())
+      agreement.resolve_doubt();
+    agreement.hear(from, note);
   }
 
   static Space make_space() {
@@ -193,8 +181,7 @@ class Job {
 
   std::mt19937_64 random_;
   const Weather weather_;
-  std::vector<Rank> ranks_;
-  Conductor conductor_;
+  std::deque<Rank> ranks_;
   std::priority_queue<Event> events_;
   std::map<std::pair<int, int>, double> last_arrival_;
   std::vector<std::pair<std::optional<Setting>, uint64_t>> uses_;  // by call
