@@ -557,11 +557,12 @@ HETCCL_API hetcclResult_t hetcclPlanDescribe(const hetcclPlanQuery_t* query, con
 HETCCL_API hetcclResult_t hetcclCompareTimes(const double* tried, const double* beside, size_t n,
                                              double* ratio, double* error);
 
-/** The last 1,024 collectives of this rank as JSON, at any time and from any thread, e.g. while one
- * hangs: `operations`, each with its sequence, arguments, slices, state ("launched", "started",
- * "completed" or "failed") and when it came so far (microseconds since the Unix epoch; null: not
- * known); the last 256 `messages`, alike; and the communicator's `failure`. Valid until this
- * thread's next call of it. HETCCL_DUMP writes the same to a file when a communicator fails. */
+/** The last collectives and messages of this rank as JSON, at any time and from any thread, e.g.
+ * while one hangs: the last 1,024 `operations`, each with its sequence, arguments, slices, state
+ * ("launched", "started", "completed" or "failed") and when it came so far (microseconds since the
+ * Unix epoch; null: not known); the last 256 `messages` and all that are under way, alike; and the
+ * communicator's `failure`. Valid until this thread's next call of it. HETCCL_DUMP writes the same
+ * to a file when a communicator fails. */
 HETCCL_API hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json);
 /** What this machine offers, as JSON: devices, vendor libraries, transports, interfaces, settings;
  * what is missing and why. Valid until this thread's next call of it. */

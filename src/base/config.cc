@@ -171,7 +171,7 @@ constexpr std::array kRows = {
         Flag{&Config::deterministic},
         Agreement::AllRanks},
     Row{{"HETCCL_DUMP", "text", "",
-         "file to which a rank writes its last 1,024 operations as JSON when a communicator fails; "
+         "file to which a rank writes its last operations as JSON when a communicator fails; "
          "%r is the rank, %p the process id, %c the communicator's number in the process; empty: "
          "nothing is written (hetcclCommDump and Communicator.dump() work at any time). The file "
          "has "
@@ -278,8 +278,9 @@ constexpr std::array kRows = {
     Row{{"HETCCL_TIMEOUT_MS", "integer", "600000", "milliseconds that one collective may take"},
         IntegerRange{&Config::timeout_ms, 1, kDayMs}},
     Row{{"HETCCL_TRACE", "text", "",
-         "file to which a rank writes when each step of its collectives ran, as a Chrome trace "
-         "(Perfetto opens it), when a communicator is destroyed and at exit; %r, %p, %c as for "
+         "file to which a rank writes when each step of its collectives and messages ran, as a "
+         "Chrome trace (Perfetto opens it), when a communicator is destroyed and at exit; %r, %p, "
+         "%c as for "
          "HETCCL_DUMP; empty: nothing is traced"},
         Text{&Config::trace, is_report_pattern, kPatternTakes, Nature::File}},
     Row{{"HETCCL_TUNE", "choice", "off",

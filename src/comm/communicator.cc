@@ -94,9 +94,11 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   };
   join.on_note = [this](int from, std::span<const uint8_t> note) {
     const bool mail = !note.empty() && note.front() == Mail::kMark;
-    if (Pairs* pairs = fabric_.pairs(); mail && pairs != nullptr) pairs->on_note(from, note);
-    if (Tuning* tuning = dispatch_.tuning(); !mail && tuning != nullptr)
+    if (mail) {  // which may come before there is tuning
+      if (Pairs* pairs = fabric_.pairs()) pairs->on_note(from, note);
+    } else if (Tuning* tuning = dispatch_.tuning()) {
       tuning->on_note(from, note);
+    }
   };
   join.on_left = [this](int who, uint64_t) {
     if (context_.phase == Phase::Opening) {  // a rank that is still setting up waits in vain

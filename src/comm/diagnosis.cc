@@ -62,8 +62,18 @@ std::string Dispatch::dump() {
   std::vector<Json> operations;
   for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
   std::vector<Json> messages;
-  for (const auto& record : message_recorder_.records())
+  const auto add = [&](const exec::Record& record) {
     messages.push_back(json_of_message(record, wall));
+  };
+  const std::vector<exec::Record> last = message_recorder_.records();
+  if (known().ok()) {
+    fabric_.exclusively([&] {
+      if (executor_ == nullptr) return;
+      for (const auto& record : executor_->messages_in_flight())
+        if (!last.empty() && record.sequence < last.front().sequence) add(record);
+    });
+  }
+  for (const auto& record : last) add(record);
   Json json = {{"called", recorder_.called()},
                {"ended", recorder_.ended()},
                {"failure", nullptr},

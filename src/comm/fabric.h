@@ -33,7 +33,7 @@ class Fabric {
   Status measure(const tune::LinkToMeasure& link, const OnException& on_exception,
                  std::vector<topology::Measurement>& mine);
 
-  /// Runs `change` where nobody drives. All parts that change what a driver uses call it.
+  /// Runs `change`, to what a driver uses, where nobody drives.
   void exclusively(const std::function<void()>& change) { context_.engine().exclusively(change); }
   /// Connects to the other ends of messages.
   Status meet(std::span<const exec::Message> messages);

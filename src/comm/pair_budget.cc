@@ -7,8 +7,8 @@ namespace {
 
 // Of one direction of one pair. Over NVLink 16 are as fast as NCCL is without a limit.
 constexpr int kLeastBlocks = 4, kMostBlocks = 16;
-// Of both directions of all pairs: a block for each multiprocessor, so that nothing that waits
-// keeps another kernel from running. Small devices hold two blocks each.
+// Of both directions of all pairs: a block for each multiprocessor but an eighth of them, where
+// kernels run that have no room beside a block that waits. Small devices have no such rest.
 constexpr int kLeastOfAll = 64, kMostOfAll = 128;
 
 }  // namespace
@@ -18,7 +18,8 @@ PairBudget::Share PairBudget::take(int multiprocessors) {
   const std::lock_guard lock(mutex_);
   if (pairs_ == kMostPairs) return share;
   const int for_others = kLeastBlocks * (kMostPairs - pairs_ - 1);
-  const int free = std::clamp(multiprocessors, kLeastOfAll, kMostOfAll) / 2 - blocks_ - for_others;
+  const int all = std::clamp(multiprocessors - multiprocessors / 8, kLeastOfAll, kMostOfAll);
+  const int free = all / 2 - blocks_ - for_others;
   share.budget_ = this;
   share.blocks_ = std::clamp(free, kLeastBlocks, kMostBlocks);
   ++pairs_;

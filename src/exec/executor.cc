@@ -118,15 +118,17 @@ void Executor::observe(uint64_t before, TimePoint now) {
 }
 
 // Of the oldest of its order, so that a poll looks at no others.
-void Executor::note_start(Operation& message, TimePoint now) {
+void Executor::note_start(Operation& message, TimePoint now) const {
   Recorder* const recorder = message.order->recorder;
-  if (recorder == nullptr || message.started_at != TimePoint{} || !message.started().reached(1))
+  if (recorder == nullptr || aborted_ || message.started_at != TimePoint{} ||
+      !message.started().reached(1))
     return;
   message.started_at = now;
   recorder->start(message.posting, now);
 }
 
 void Executor::note_starts(TimePoint now) {
+  if (aborted_) return;  // waits that were released say nothing
   InFlight& in_flight = collectives_.in_flight;
   const uint64_t end = in_flight.end();
   noted_ = std::max(noted_, in_flight.oldest());  // what is retired is another's memory
@@ -153,6 +155,9 @@ void Executor::note_end(Operation& op, TimePoint now) {
   if (options_.tracer != nullptr) options_.tracer->retire(op, now);
   if (Recorder* const recorder = op.order->recorder) {
     const auto state = failed ? Record::State::Failed : Record::State::Completed;
+    const bool unseen = op.by_library || op.message.peer == options_.rank;
+    if (op.is_message() && unseen && !failed)
+      recorder->move(op.posting, op.message.count * size_of(op.message.type));
     recorder->end(op.recorded_as(), state, now);
   }
   if (op.is_message()) return;
@@ -175,7 +180,8 @@ bool Executor::retire(TimePoint now) {
   for (MessageOrder* order : messages_.all()) retired |= retire(*order, now);
   retired |= std::erase_if(messages_.from_any(), [&](Operation* op) {
                if (!may_retire(*op)) return false;
-               end(*op, now);
+               note_end(*op, now);
+               end(*op);
                return true;
              }) > 0;
   return retired;
@@ -188,17 +194,17 @@ bool Executor::retire(Order& order, TimePoint now) {
     Operation& op = order.in_flight.at(n);
     if (op.is_message()) note_start(op, now);
     if (!may_retire(op)) break;
+    note_end(op, now);
     wire_.acknowledge_reads();
     if (op.turn.left != nullptr && !aborted_) Rotation::leave(op.turn);
     order.in_flight.retire();
-    end(op, now);
+    end(op);
     retired = true;
   }
   return retired;
 }
 
-void Executor::end(Operation& op, TimePoint now) {
-  note_end(op, now);
+void Executor::end(Operation& op) {
   Operation& lead = *op.lead;
   if (&op != &lead) operations_.give_back(op);
   if (lead.completion.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
@@ -275,6 +281,13 @@ void Executor::release_streams() {
   collectives_.release_waits();
   for (MessageOrder* order : messages_.all()) order->release_waits();
   for (Operation* op : messages_.from_any()) op->release_waits();
+}
+
+std::vector<Record> Executor::messages_in_flight() {
+  admit();
+  std::vector<Record> records;
+  messages_.for_each_in_flight([&](Operation& op) { records.push_back(record_of(op)); });
+  return records;
 }
 
 lower::RankTraits Executor::traits_of_rank(int local_rank) const {

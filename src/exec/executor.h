@@ -61,8 +61,8 @@ struct ExecutorOptions {
 };
 
 /// `launch`, `capture` and `all_reduce_at_once` by one thread at a time; `poll` by the engine;
-/// `connect`, `meet`, `use_library`, `abort` and `standing` where nobody drives
-/// (Engine::exclusively); the rest is thread-safe.
+/// `connect`, `meet`, `use_library`, `abort`, `standing` and `messages_in_flight` where nobody
+/// drives (Engine::exclusively); the rest is thread-safe.
 class Executor : public progress::Driven {
  public:
   /// Collectives in flight; and calls with messages.
@@ -120,6 +120,8 @@ class Executor : public progress::Driven {
   /// Has a graph that `user` records hold `messages`, all of which the library carries.
   Status capture(std::span<const Message> messages, device::Stream& user);
   [[nodiscard]] bool full_of_messages() const { return messages_.calls.load() >= kMaxInFlight; }
+  /// As at their launch: of old ones the recorder may know nothing any more.
+  [[nodiscard]] std::vector<Record> messages_in_flight();
 
   [[nodiscard]] bool idle() const { return !active(); }
   /// Ends everything in flight, what is being launched included: no user memory is touched once
@@ -174,7 +176,7 @@ class Executor : public progress::Driven {
   static Status lower(Operation& op, const Call& call);
   Status record(const Message& message, const Message* other_end, device::Stream& stream);
   Status publish();
-  static void note_launch(const Operation& message);
+  static Record record_of(const Operation& message);
   Status enqueue(device::Stream* user);
   [[nodiscard]] device::Stream* stream_of(const Operation& op, device::Stream* user) const;
   Status enqueue(Operation& op, const lower::Group::Action& action, device::Stream* stream,
@@ -188,9 +190,9 @@ class Executor : public progress::Driven {
   bool retire(TimePoint now);
   bool retire(Order& order, TimePoint now);
   bool may_retire(Operation& op);
-  void end(Operation& op, TimePoint now);
+  void end(Operation& op);
   void end_call(Operation& lead);
-  static void note_start(Operation& message, TimePoint now);
+  void note_start(Operation& message, TimePoint now) const;
   void note_starts(TimePoint now);
   void note_end(Operation& op, TimePoint now);
   void tell_time(const Operation& op, TimePoint now);

@@ -131,15 +131,14 @@ Status Executor::publish() {
                                             std::memory_order_relaxed);
   for (Operation* op : launching_) {
     op->posting = posted_++;
-    note_launch(*op);
+    if (op->order->recorder != nullptr) op->order->recorder->launch(record_of(*op));
   }
   messages_.calls.fetch_add(1);
   messages_.launch(launching_);
   return status;
 }
 
-void Executor::note_launch(const Operation& message) {
-  if (message.order->recorder == nullptr) return;
+Record Executor::record_of(const Operation& message) {
   Record record;
   record.sequence = message.posting;
   record.signature = message.call.signature;
@@ -151,7 +150,7 @@ void Executor::note_launch(const Operation& message) {
   record.by_library = message.by_library;
   record.tag = message.message.tag;
   record.number = message.call.sequence;
-  message.order->recorder->launch(record);
+  return record;
 }
 
 Status Executor::enqueue(device::Stream* user) {

@@ -33,7 +33,7 @@ TimePoint time_of(int64_t ticks) {
 }  // namespace
 
 void Recorder::launch(const Record& record) {
-  Entry& entry = at(record.sequence);
+  Entry& entry = entries_[record.sequence % entries_.size()];
   // Release order throughout: who reads one of the new words sees that the tag has gone.
   entry.tag.store(0, std::memory_order_release);
   entry.kind.store(pack(record.signature), std::memory_order_release);
@@ -52,21 +52,29 @@ void Recorder::launch(const Record& record) {
   called_.store(record.sequence + 1, std::memory_order_release);
 }
 
+Recorder::Entry* Recorder::at(uint64_t sequence) {
+  Entry& entry = entries_[sequence % entries_.size()];
+  return entry.tag.load(kRelaxed) == sequence + 1 ? &entry : nullptr;
+}
+
 void Recorder::start(uint64_t sequence, TimePoint when) {
-  Entry& entry = at(sequence);
-  entry.started.store(ticks(when), kRelaxed);
-  entry.state.store(static_cast<uint64_t>(Record::State::Started), kRelaxed);
+  Entry* const entry = at(sequence);
+  if (entry == nullptr) return;
+  entry->started.store(ticks(when), kRelaxed);
+  entry->state.store(static_cast<uint64_t>(Record::State::Started), kRelaxed);
 }
 
 void Recorder::move(uint64_t sequence, uint64_t bytes) {
-  Entry& entry = at(sequence);
-  entry.moved_bytes.store(entry.moved_bytes.load(kRelaxed) + bytes, kRelaxed);
+  Entry* const entry = at(sequence);
+  if (entry == nullptr) return;
+  entry->moved_bytes.store(entry->moved_bytes.load(kRelaxed) + bytes, kRelaxed);
 }
 
 void Recorder::end(uint64_t sequence, Record::State state, TimePoint when) {
-  Entry& entry = at(sequence);
-  entry.completed.store(ticks(when), kRelaxed);
-  entry.state.store(static_cast<uint64_t>(state), kRelaxed);
+  if (Entry* const entry = at(sequence)) {
+    entry->completed.store(ticks(when), kRelaxed);
+    entry->state.store(static_cast<uint64_t>(state), kRelaxed);
+  }
   ended_.store(sequence + 1, std::memory_order_release);
 }
 

@@ -38,7 +38,7 @@ class Recorder {
 
   // By the thread that launches.
   void launch(const Record& record);
-  // By whoever drives.
+  // By whoever drives. Nothing, where that operation is forgotten.
   void start(uint64_t sequence, TimePoint when);
   void move(uint64_t sequence, uint64_t bytes);
   void end(uint64_t sequence, Record::State state, TimePoint when);
@@ -60,7 +60,8 @@ class Recorder {
     std::atomic<uint64_t> moved_bytes{0}, state{0}, way{0}, number{0};
     std::atomic<int64_t> launched{0}, started{0}, completed{0};
   };
-  Entry& at(uint64_t sequence) { return entries_[sequence % entries_.size()]; }
+  // Null where a later operation has its place.
+  Entry* at(uint64_t sequence);
 
   std::vector<Entry> entries_;
   std::atomic<uint64_t> called_{0}, ended_{0};

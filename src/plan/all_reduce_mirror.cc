@@ -12,7 +12,6 @@ RankPlan plan_all_reduce_mirror(Builder b) {
   const Partial own = b.reduce_inside_everywhere();
   std::map<int, Region> parts = {{b.cluster(), own.regions[0]}};
   Deps before = own.ready;
-  Region box;
   const Piece all;
   const auto pass = [&](int from, int to) {
     const uint32_t message = b.next_message(from, to, 0, all);
@@ -21,7 +20,7 @@ RankPlan plan_all_reduce_mirror(Builder b) {
       // In place the input is the output, too.
       if (b.input_is_partial()) before.push_back(sent);
     } else if (to == b.rank()) {
-      parts[b.cluster_of(from)] = box = b.scratch(all);
+      const Region box = parts[b.cluster_of(from)] = b.scratch(all);
       before.push_back(b.recv(message, from, 0, box, {}));
     }
   };
@@ -35,7 +34,8 @@ RankPlan plan_all_reduce_mirror(Builder b) {
   // In the order of clusters, so that all ranks get the same bits.
   std::vector<Region> srcs;
   for (const auto& [cluster, part] : parts) srcs.push_back(part);
-  b.reduce(1, {Buffer::Output}, std::move(srcs), std::move(before), box, b.spec().average);
+  const Region spare = parts.at(b.cluster() == 0 ? 1 : 0);  // another's, among the first sources
+  b.reduce(1, {Buffer::Output}, std::move(srcs), std::move(before), spare, b.spec().average);
   return std::move(b).finish(2);
 }
 

@@ -104,8 +104,8 @@ class Builder {
   /// CclBroadcast of the output's pieces, where they are carried, from their holders; nothing where
   /// the rank is alone.
   void broadcast_inside(const Cut& cut, uint16_t stage, Deps deps);
-  /// dst = srcs in order; `average` divides the sum. `spare` is scratch among `srcs` in which long
-  /// lists accumulate.
+  /// dst = srcs in order; `average` divides the sum. `spare` is scratch among the first
+  /// kMaxReduceSources of `srcs`, in which long lists accumulate.
   uint16_t reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
                   Region spare, bool average);
 

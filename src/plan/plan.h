@@ -91,7 +91,7 @@ struct SlicePart {
 enum class StepKind : uint8_t {
   CclReduce,     ///< ccl::Communicator::reduce over `shards`
   CclBroadcast,  ///< ccl::Communicator::broadcast over `shards`
-  CclAllReduce,  ///< one cluster: the vendor's own, `src` -> `dst`
+  CclAllReduce,  ///< ccl::Communicator::all_reduce, `src` -> `dst`
   CclExchange,   ///< ccl::Communicator::exchange of `transfers`
   CclBarrier,
   Send,    ///< `src` to `peer`

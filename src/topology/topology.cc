@@ -13,9 +13,9 @@ namespace {
 // Every pair of clusters has a Link, so their number is bounded.
 constexpr int64_t kPage = 4096;
 constexpr int64_t kLeastWindow = int64_t{1} << 20U;  // slices of messages fit
-// With one partner a larger window is faster up to here; with several, all together leave the
-// caches and are slower.
-constexpr int64_t kMostWindows = int64_t{26} << 20U;  // of a device, together
+// With one partner a window is faster the larger it is, up to this; with several, all together
+// would leave the caches.
+constexpr int64_t kMostOfOne = int64_t{26} << 20U;
 constexpr int64_t kMostOfSeveral = int64_t{13} << 20U;
 constexpr size_t kMaxClusters = 1024;
 
@@ -138,7 +138,7 @@ std::vector<WindowShares> window_shares(const std::vector<RankInfo>& infos,
     const int64_t hosts = info.host_access ? 0 : all.hosts - own.hosts;
     const int64_t bytes = info.window_bytes / (devices > 0 && hosts > 0 ? 2 : 1);
     const auto share = [&](int64_t partners) {
-      const int64_t most = std::max(kMostWindows / partners, kMostOfSeveral);
+      const int64_t most = std::max(kMostOfOne / partners, kMostOfSeveral);
       return std::min(bytes / partners, most) / kPage * kPage;
     };
     if (devices > 0) shares[r].device = share(devices);

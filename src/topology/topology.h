@@ -1,5 +1,5 @@
 // From what every rank says of itself to the one graph that all ranks agree on. Pure functions, no
-// I/O (see probe.h).
+// I/O (see comm/card.h).
 #pragma once
 
 #include <cstdint>

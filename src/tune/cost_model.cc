@@ -147,6 +147,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
     if (one.a == one.b) call = std::max(call, static_cast<double>(one.latency_ns) * 1e-9);
   }
   if (call > 0) call_ = call;
+  library_call_ = std::clamp((call_ - slowest_.latency) / 2, 0.0, kCall);
 }
 
 Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topology& topology) const {
@@ -192,7 +193,7 @@ double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) con
   // Messages wait for the library's call that gathers their blocks.
   const bool passes = load.passing_per_byte > 0;
   const double passing = passes ? kCall + load.passing_per_byte * static_cast<double>(bytes) : 0;
-  return call_ + load.extra_calls * kCall + wire + handling + passing +
+  return call_ + load.extra_calls * library_call_ + wire + handling + passing +
          std::max(0, load.hops - 1) * (slowest_.latency + filling);
 }
 

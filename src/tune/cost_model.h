@@ -27,7 +27,8 @@ struct Load {
   uint64_t messages = 0;        ///< of a slice that the busiest rank sends, or receives
   /// Of a block: for what the busiest rank passes on inside clusters.
   double passing_per_byte = 0;
-  /// Calls of the cluster's library beyond those of the default algorithm: they follow each other.
+  /// Calls of the cluster's library beyond those of the default algorithm, negative where there are
+  /// fewer: they follow each other.
   int extra_calls = 0;
   bool adds = false;          ///< ranks add up what they have received
   bool encodes = false;       ///< in scratch memory, also in one cluster
@@ -68,7 +69,8 @@ class CostModel {
 
   std::vector<Cluster> clusters_;
   LinkCost slowest_;
-  double call_ = 0;  ///< seconds of a small call of one hop
+  double call_ = 0;          ///< seconds of a small call of one hop
+  double library_call_ = 0;  ///< of one of the two calls of a library in it
   bool in_memory_ = false;
   uint64_t window_ = 0;
   bool on_streams_ = false;

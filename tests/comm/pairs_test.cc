@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "comm/ranks.h"
@@ -126,8 +127,10 @@ TEST_CASE("channels carry messages to other clusters, and all where that is aske
 TEST_CASE("a rank has at most eight pairs, and channels for the rest") {
   const fake::CapturedStderr captured;
   const auto all_told = [&] { return count(captured.text(), "carries messages") == 20; };
+  VendorLibrary::blocks_by_id.clear();
   on_fake_devices(
-      one_cluster(11), {}, [&](int rank, auto& device, std::shared_ptr<Communicator> made) {
+      one_cluster(11), {.multiprocessors = 132},
+      [&](int rank, auto& device, std::shared_ptr<Communicator> made) {
         void* memory = device.allocate(64).value();
         const auto stream = device.create_stream().value();
         for (const bool again : {false, true}) {
@@ -148,6 +151,16 @@ TEST_CASE("a rank has at most eight pairs, and channels for the rest") {
   const std::string log = captured.text();
   CHECK_MESSAGE(count(log, "rank 0] info: host carries messages to rank ") == 8, log);
   CHECK(count(log, "rank 0 has 8 pairs already") == 4);  // said at both ends
+  // Rank 0 offers most of the others fewer blocks than they offer it.
+  std::multiset<int> agreed;
+  for (const auto& [id, blocks] : VendorLibrary::blocks_by_id) {
+    REQUIRE(blocks.size() == 2);
+    CHECK(blocks[0] == blocks[1]);
+    agreed.insert(blocks[0]);
+  }
+  CHECK(agreed.size() == 16);  // two directions
+  CHECK(agreed.count(16) == 4);
+  CHECK(*agreed.begin() == 4);
 }
 
 TEST_CASE("where one end's launches wait for their kernels, the library is not asked for a pair") {

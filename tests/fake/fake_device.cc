@@ -211,6 +211,7 @@ class FakeDeviceImpl : public FakeDevice {
   [[nodiscard]] std::string vendor() const override { return "fake"; }
   [[nodiscard]] std::string model() const override { return "asynchronous fake device"; }
   [[nodiscard]] std::string architecture() const override { return "fake"; }
+  [[nodiscard]] int multiprocessors() const override { return options_.multiprocessors; }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return Device::supports(type, op) && type != options_.lacks;
   }

@@ -26,6 +26,7 @@ struct FakeOptions {
   std::optional<DataType> lacks{};  ///< a type that `reduce` has not
   bool one_queue = false;  ///< all streams share one, as with CUDA_DEVICE_MAX_CONNECTIONS=1
   size_t memory_bytes = size_t{256} << 20;
+  int multiprocessors = 0;
 };
 
 /// Calls of a device so far that steady state has none of.

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ccl/ccl.h"
 #include "fake/told_communicator.h"
@@ -38,9 +41,13 @@ class VendorLibrary : public ccl::Library {
     return made;
   }
   Result<std::unique_ptr<ccl::Communicator>> init_pair(const ccl::UniqueId& id, int rank,
-                                                       int /*blocks*/, Waker* waker,
+                                                       int blocks, Waker* waker,
                                                        const WaitLimit& limit) override {
     pairs_asked_for.fetch_add(1);
+    {
+      const std::lock_guard lock(blocks_mutex);
+      blocks_by_id[std::string(std::begin(id.bytes), std::end(id.bytes))].push_back(blocks);
+    }
     if (rank == pairs_refused_to)
       return error(Code::SystemError, "fake: there is no memory for a pair");
     auto made = real_->init(id, 2, rank, waker, limit);
@@ -51,6 +58,9 @@ class VendorLibrary : public ccl::Library {
   static inline Told* told = nullptr;
   /// By all libraries of this process.
   static inline std::atomic<int> pairs_asked_for{0};
+  /// What both ends of each have said that it may take.
+  static inline std::mutex blocks_mutex;
+  static inline std::map<std::string, std::vector<int>> blocks_by_id;
   /// The rank of a pair that gets no communicator.
   static inline std::atomic<int> pairs_refused_to{-1};
   /// So many communicators come to nothing at their rank 1, since it is kept from meeting rank 0.

@@ -218,6 +218,17 @@ TEST_CASE("more clusters than one reduction has sources") {
       const Result<Verified> verified = verify(spec, topology, plan_all(spec, topology));
       CHECK_MESSAGE(verified.ok(), verified.status().message());
     }
+    if (!fake::is_sampled(index++, kLargeOneIn)) continue;
+    infos = topology.infos();
+    for (auto& info : infos) {
+      info.label = info.host;
+      info.host = "one";
+      info.shared_memory = true;
+    }
+    const topology::Topology together = topology::Topology::build(std::move(infos)).value();
+    const Spec mirror{.collective = Collective::AllReduce, .algorithm = "mirror"};
+    const Result<Verified> verified = verify(mirror, together, plan_all(mirror, together));
+    CHECK_MESSAGE(verified.ok(), verified.status().message());
   }
 }
 

@@ -21,8 +21,6 @@ using namespace nccl;
 
 // How often a caller that waits looks at its Cancel.
 constexpr auto kGlance = std::chrono::milliseconds(5);
-// Of NCCL's kernels that move a pair's messages: they wait on the device for the other end, and all
-// that wait at once must have room there, beside those of collectives.
 // A pair is made at any moment, while others launch collectives, and streams share the GPU's
 // hardware queues: where a rank's first message is ahead of a collective in one, and the other
 // rank's is behind it, all four wait for each other. Messages that have not met so long after they
