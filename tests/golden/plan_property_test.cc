@@ -140,6 +140,40 @@ void check_crossing(Spec spec, const std::vector<RankPlan>& plans,
   }
 }
 
+// What the cost model counts of a plan is what Code does: messages of the busiest rank, and calls
+// of the library in the largest cluster.
+void check_code(Spec spec, const std::vector<RankPlan>& plans, const topology::Topology& topology,
+                const VerifyOptions& options) {
+  const auto lowered = verify::lower_all(spec, topology, plans, options);
+  REQUIRE_MESSAGE(lowered.ok(), lowered.status().message());
+  uint64_t busiest = 0;
+  std::vector<int> calls;
+  for (int rank = 0; const lower::Code& code : lowered.value().codes) {
+    uint64_t sent = 0, received = 0;
+    calls.push_back(0);
+    for (const lower::Instruction& one : code.list) {
+      if (lower::info_of(one.op).is(lower::OpcodeInfo::kCollective)) ++calls.back();
+      using enum lower::Opcode;
+      const bool sends = one.op == Send || one.op == SendHeader;
+      if (!sends && one.op != Recv && one.op != RecvHeader) continue;
+      const int peer = code.lanes[code.messages[one.message].lane].peer;
+      if (topology.cluster_of(peer) != topology.cluster_of(rank)) ++(sends ? sent : received);
+    }
+    busiest = std::max({busiest, sent, received});
+    ++rank;
+  }
+  spec.average = spec.scale = spec.scale_apart = false;
+  const Crossing counted = count_crossing(*find_algorithm(spec, topology).value(), spec, topology);
+  uint64_t expected = 0;
+  for (const auto& handled : counted.ranks) expected = std::max(expected, handled.messages());
+  CHECK(busiest == expected);
+  const auto& clusters = topology.clusters();
+  const auto largest = std::max_element(
+      clusters.begin(), clusters.end(),
+      [](const auto& a, const auto& b) { return a.ranks.size() < b.ranks.size(); });
+  CHECK(calls[static_cast<size_t>(largest->ranks.front())] == counted.library_calls);
+}
+
 TEST_CASE("plans of random topologies pass the verifier and move the least bytes") {
   for (const uint64_t seed : fake::sampled_seeds(kCases, kOneIn)) {
     CAPTURE(seed);
@@ -155,6 +189,7 @@ TEST_CASE("plans of random topologies pass the verifier and move the least bytes
     if (seed % 16 == 0) check_peers(spec, plans, topology);
     if (seed % 16 == 0) check_shards(plans);
     if (seed % 16 == 1) check_crossing(spec, plans, topology);
+    if (seed % 16 == 2) check_code(spec, plans, topology, options);
   }
 }
 
