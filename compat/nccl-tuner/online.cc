@@ -220,14 +220,12 @@ void Online::lose(const std::string& why) {
 
 bool Online::take_news() {
   const std::lock_guard lock(mutex_);
-  if (!agreement_.leads()) return false;
-  const uint64_t finished = agreement_.conductor().n_finished();
-  return std::exchange(n_told_, finished) != finished;
+  return agreement_.take_news();
 }
 
 std::vector<tune::Learnt> Online::learnt() {
   const std::lock_guard lock(mutex_);
-  return agreement_.leads() ? agreement_.conductor().learnt() : std::vector<tune::Learnt>();
+  return agreement_.learnt();
 }
 
 }  // namespace hetccl::nccl_tuner

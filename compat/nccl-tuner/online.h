@@ -87,7 +87,6 @@ class Online {
   Steps steps_;
   Meter meter_;
   uint64_t n_calls_ = 0;
-  uint64_t n_told_ = 0;     // searches that `take_news` has told of
   bool complete_ = true;    // no rank has left
   bool is_agreed_ = false;  // rank 0 has told so
   bool retired_ = false;    // after an exception

@@ -9,7 +9,8 @@ namespace hetccl {
 /// The host's memory, or its control group's limit if that is less; in bytes.
 size_t usable_memory();
 
-/// What a memory.max of cgroup v2 allows; SIZE_MAX: no limit, or nothing that can be read.
+/// Reads the text of a cgroup v2 memory.max, in bytes. SIZE_MAX if it sets no limit, or is no
+/// number.
 size_t memory_of_limit(std::string_view memory_max);
 
 }  // namespace hetccl

@@ -31,7 +31,7 @@ Result<std::shared_ptr<Communicator>> Communicator::make(Runtime& runtime,
       new Communicator(runtime, std::move(options), std::move(cancel)));
 }
 
-// Who asks whether it goes on gets an end, even where there is no memory for a cause.
+// Marks the communicator as ended even if there is no memory to tell why: callers ask for that.
 Status Communicator::open(const bootstrap::UniqueId& id) {
   try {
     return try_open(id);

@@ -19,40 +19,41 @@ Json json_of(TimePoint when, const WallClock& wall) {
   return wall.microseconds(when);
 }
 
+// Collectives and messages alike.
 Json json_of(const exec::Record& record, const WallClock& wall) {
   const Signature& call = record.signature;
   return {{"bytes", call.count * size_of(call.type)},
-          {"collective", hetccl::name_of(call)},
           {"completed_us", json_of(record.completed, wall)},
           {"count", call.count},
           {"launched_us", json_of(record.launched, wall)},
-          {"op", hetccl::name_of(call.op)},
-          {"root", call.root},
-          {"sent_bytes", record.moved_bytes},
-          {"sequence", record.sequence},
-          {"slice_elements", record.slice_elements},
           {"slices", record.slices},
           {"started_us", json_of(record.started, wall)},
           {"state", kStates.at(static_cast<size_t>(record.state))},
           {"type", hetccl::name_of(call.type)}};
 }
 
-Json json_of_message(const exec::Record& record, const WallClock& wall) {
+Json json_of_collective(const exec::Record& record, const WallClock& wall) {
   const Signature& call = record.signature;
-  return {{"bytes", call.count * size_of(call.type)},
-          {"by", record.by_library ? "library" : "channel"},
-          {"completed_us", json_of(record.completed, wall)},
-          {"count", call.count},
-          {"direction", record.sends ? "send" : "recv"},
-          {"launched_us", json_of(record.launched, wall)},
-          {"moved_bytes", record.moved_bytes},
-          {"number", record.number},
-          {"peer", call.root == exec::kAnyRank ? Json() : Json(call.root)},
-          {"slices", record.slices},
-          {"started_us", json_of(record.started, wall)},
-          {"state", kStates.at(static_cast<size_t>(record.state))},
-          {"tag", record.tag},
-          {"type", hetccl::name_of(call.type)}};
+  Json json = json_of(record, wall);
+  json.set("collective", hetccl::name_of(call));
+  json.set("op", hetccl::name_of(call.op));
+  json.set("root", call.root);
+  json.set("sent_bytes", record.moved_bytes);
+  json.set("sequence", record.sequence);
+  json.set("slice_elements", record.slice_elements);
+  return json;
+}
+
+Json json_of_message(const exec::Record& record, const WallClock& wall) {
+  const int peer = record.signature.root;
+  Json json = json_of(record, wall);
+  json.set("by", record.by_library ? "library" : "channel");
+  json.set("direction", record.sends ? "send" : "recv");
+  json.set("moved_bytes", record.moved_bytes);
+  json.set("number", record.number);
+  json.set("peer", peer == exec::kAnyRank ? Json() : Json(peer));
+  json.set("tag", record.tag);
+  return json;
 }
 
 }  // namespace
@@ -60,7 +61,8 @@ Json json_of_message(const exec::Record& record, const WallClock& wall) {
 std::string Dispatch::dump() {
   const WallClock wall;
   std::vector<Json> operations;
-  for (const auto& record : recorder_.records()) operations.push_back(json_of(record, wall));
+  for (const auto& record : recorder_.records())
+    operations.push_back(json_of_collective(record, wall));
   std::vector<Json> messages;
   const auto add = [&](const exec::Record& record) {
     messages.push_back(json_of_message(record, wall));

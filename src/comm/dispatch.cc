@@ -28,7 +28,7 @@ Status Dispatch::open() {
   return {};
 }
 
-// What every executor of this communicator has in common.
+// Makes the options that all executors of this communicator share.
 exec::ExecutorOptions Dispatch::executor_options() {
   exec::ExecutorOptions options;
   options.clock = &context_.engine().clock();

@@ -39,7 +39,7 @@ class Dispatch {
   /// Whether it can be called: what `start` would find wrong with it.
   Status check(const CollectiveArguments& arguments) { return check(Work{&arguments}); }
   Status check(std::span<const exec::Message> messages) { return check(Work{nullptr, messages}); }
-  /// What was started, for `complete`.
+  /// Names a started call, for `complete`.
   using Ticket = exec::Ticket;
   /// How a call is made.
   struct Start {

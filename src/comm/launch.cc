@@ -148,7 +148,7 @@ Result<Dispatch::Ticket> Dispatch::launch(Work work) {
     throw;
   }
   if (work.how.waits) return ticket;
-  // Who calls on a device's stream leaves all else to the engine.
+  // A caller on a device's stream does not drive progress: the engine does.
   executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
   return ticket;
 }

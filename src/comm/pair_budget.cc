@@ -5,9 +5,9 @@
 namespace hetccl::comm {
 namespace {
 
-// Of one direction of one pair. Over NVLink 16 are as fast as NCCL is without a limit.
+// The blocks of one direction of one pair. Over NVLink 16 are as fast as NCCL is without a limit.
 constexpr int kLeastBlocks = 4, kMostBlocks = 16;
-// Of both directions of all pairs: a block for each multiprocessor but an eighth of them, where
+// The blocks of all pairs together: one for each multiprocessor but an eighth of them, where
 // kernels run that have no room beside a block that waits. Small devices have no such rest.
 constexpr int kLeastOfAll = 64, kMostOfAll = 128;
 

@@ -12,7 +12,7 @@ class PairBudget {
  public:
   static constexpr int kMostPairs = 8;
 
-  /// What one pair has: the rest of its life.
+  /// The blocks of one pair, which it gives back when it ends.
   class Share {
    public:
     Share() = default;

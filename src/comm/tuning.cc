@@ -158,21 +158,19 @@ void Tuning::finish() {
 
 bool Tuning::take_news() {
   const std::lock_guard lock(mutex_);
-  if (!agreement_.leads()) return false;
-  const uint64_t finished = agreement_.conductor().n_finished();
-  return std::exchange(n_told_, finished) != finished;
+  return agreement_.take_news();
 }
 
 std::vector<tune::Learnt> Tuning::learnt() {
   const std::lock_guard lock(mutex_);
-  return agreement_.leads() ? agreement_.conductor().learnt() : std::vector<tune::Learnt>();
+  return agreement_.learnt();
 }
 
 Json Tuning::describe() {
   const std::lock_guard lock(mutex_);
   const bool leads = agreement_.leads();
   Json json = leads ? agreement_.conductor().describe() : Json();
-  json.set("learnt", tune::to_json(leads ? agreement_.conductor().learnt() : known_));
+  json.set("learnt", tune::to_json(leads ? agreement_.learnt() : known_));
   return json;
 }
 

@@ -101,8 +101,7 @@ class Tuning {
   std::vector<tune::Learnt> known_;   // when the communicator was made
   std::deque<Timed> timed_;
   std::map<TrialId, Phases> phases_;
-  uint64_t n_set_ = 0;   // by `set`
-  uint64_t n_told_ = 0;  // searches that `take_news` has told of
+  uint64_t n_set_ = 0;  // by `set`
   bool finished_ = false;
 };
 

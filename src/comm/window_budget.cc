@@ -5,8 +5,8 @@
 namespace hetccl::comm {
 namespace {
 
-// Of a process's memory a device has one part in so many, and at least `kLeastOfDevice`: for eight
-// devices of a host a thirty-second of its memory, since each window is counted at both ends.
+// A device has one part in so many of the process's memory, and at least `kLeastOfDevice`: for
+// eight devices of a host a thirty-second of its memory, since each window is counted at both ends.
 constexpr size_t kPartsOfMemory = 128;
 constexpr size_t kLeastOfDevice = size_t{96} << 20U;
 constexpr size_t kMost = size_t{64} << 20U;  // more for one communicator makes it no faster

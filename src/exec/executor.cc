@@ -117,27 +117,22 @@ void Executor::observe(uint64_t before, TimePoint now) {
   messages_.for_each_in_flight([&](Operation& op) { options_.tracer->look(op, now); });
 }
 
-// Of the oldest of its order, so that a poll looks at no others.
-void Executor::note_start(Operation& message, TimePoint now) const {
-  Recorder* const recorder = message.order->recorder;
-  if (recorder == nullptr || aborted_ || message.started_at != TimePoint{} ||
-      !message.started().reached(1))
-    return;
-  message.started_at = now;
-  recorder->start(message.posting, now);
+// Returns whether it has started. Waits that an abort has released say nothing.
+bool Executor::note_start(Operation& op, TimePoint now) const {
+  if (op.started_at != TimePoint{}) return true;
+  if (aborted_ || !op.started().reached(1)) return false;
+  op.started_at = now;
+  if (op.order->recorder != nullptr) op.order->recorder->start(op.recorded_as(), now);
+  return true;
 }
 
 void Executor::note_starts(TimePoint now) {
-  if (aborted_) return;  // waits that were released say nothing
   InFlight& in_flight = collectives_.in_flight;
   const uint64_t end = in_flight.end();
   noted_ = std::max(noted_, in_flight.oldest());  // what is retired is another's memory
   for (; noted_ < end; ++noted_) {
     Operation& op = in_flight.at(noted_);
-    if (!op.tells_start()) continue;
-    if (!op.started().reached(1)) return;
-    op.started_at = now;
-    options_.recorder->start(op.call.sequence, now);
+    if (op.tells_start() && !note_start(op, now)) return;
   }
 }
 
@@ -192,7 +187,7 @@ bool Executor::retire(Order& order, TimePoint now) {
   const uint64_t behind = order.in_flight.end();
   for (uint64_t n = order.in_flight.oldest(); n < behind; ++n) {
     Operation& op = order.in_flight.at(n);
-    if (op.is_message()) note_start(op, now);
+    if (op.is_message()) note_start(op, now);  // the oldest: a poll looks at no others
     if (!may_retire(op)) break;
     note_end(op, now);
     wire_.acknowledge_reads();

@@ -152,7 +152,7 @@ class Executor : public progress::Driven {
  private:
   explicit Executor(ExecutorOptions options);
   Status open();
-  /// Of this rank as `local_rank` of a cluster.
+  /// This rank's traits as `local_rank` of a cluster.
   [[nodiscard]] lower::RankTraits traits_of_rank(int local_rank) const;
   // launch.cc
   Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice,
@@ -192,7 +192,7 @@ class Executor : public progress::Driven {
   bool may_retire(Operation& op);
   void end(Operation& op);
   void end_call(Operation& lead);
-  void note_start(Operation& message, TimePoint now) const;
+  bool note_start(Operation& op, TimePoint now) const;
   void note_starts(TimePoint now);
   void note_end(Operation& op, TimePoint now);
   void tell_time(const Operation& op, TimePoint now);

@@ -137,7 +137,7 @@ struct Operation {
   [[nodiscard]] bool is_message() const {
     return call.signature.collective == Collective::PointToPoint;
   }
-  /// What its recorder knows it by.
+  /// The number by which its recorder knows it.
   [[nodiscard]] uint64_t recorded_as() const { return is_message() ? posting : call.sequence; }
   /// Whether it is a message that cannot end without its other end.
   [[nodiscard]] bool awaits_peer() {

@@ -24,7 +24,7 @@ struct Record {
   TimePoint launched{};
   TimePoint started{};    ///< the user's stream had reached it; unknown for one library call
   TimePoint completed{};  ///< or failed
-  // Of a message.
+  // A message has these, too.
   bool sends = false, by_library = false;
   uint32_t tag = 0;
   uint64_t number = 0;  ///< among those of its direction between these ranks

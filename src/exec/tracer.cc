@@ -8,7 +8,7 @@ namespace {
 using lower::Instruction;
 using lower::QueueKind;
 
-// Of what a stream does.
+// The track of an instruction on a stream.
 uint32_t track_of(const Operation& operation, const Instruction& code) {
   if (operation.is_message()) {
     const Message& message = operation.message;

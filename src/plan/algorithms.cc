@@ -53,7 +53,7 @@ bool adds_everywhere(const Topology& topology, const Spec& spec) {
   return n_clusters(topology) > 1 && (topology.kernels_everywhere() || !spec.encoding.is_none());
 }
 
-/// What crosses several times does so in one host's memory.
+/// A mirror sends a sum several times, which only one host's memory makes cheap.
 bool mirrors(const Topology& topology, const Spec& spec) {
   const auto& links = topology.links();
   return spec.encoding.is_none() && topology.kernels_everywhere() && !links.empty() &&

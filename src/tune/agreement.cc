@@ -1,5 +1,7 @@
 #include "tune/agreement.h"
 
+#include <utility>
+
 namespace hetccl::tune {
 
 void Agreement::lead(const ConductorOptions& options) {
@@ -39,6 +41,14 @@ void Agreement::resolve_doubt() {
 
 void Agreement::finish() {
   if (leads() && ledger_.open_round()) resolve_doubt();
+}
+
+bool Agreement::take_news() {
+  return leads() && std::exchange(n_told_, conductor_->n_finished()) != n_told_;
+}
+
+std::vector<Learnt> Agreement::learnt() const {
+  return leads() ? conductor_->learnt() : std::vector<Learnt>();
 }
 
 void Agreement::count(int rank, const Vote& vote) {

@@ -1,12 +1,14 @@
 // One rank's side of the agreement on settings: what it proposes, votes for and decides, and whom
 // it tells. How notes travel, and how a rank waits, is its driver's.
 //
-// What rank 0 commits holds on each rank, on rank 0 too, once it has been relayed: to all ranks or
-// to none. What it cancels is over on rank 0 at once, since no rank hears anything else of it.
+// A change that rank 0 commits holds on each rank, on rank 0 too, once the verdict has been
+// relayed: to all ranks or to none. One that it cancels is over on rank 0 at once, since no rank
+// hears anything else of it.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "tune/conductor.h"
 #include "tune/ledger.h"
@@ -29,7 +31,7 @@ class Agreement {
   /// On rank 0: searches for settings. Before the first call.
   void lead(const ConductorOptions& options);
   [[nodiscard]] bool leads() const { return conductor_.has_value(); }
-  /// Where this rank leads.
+  /// Only on a rank that leads.
   [[nodiscard]] Conductor& conductor() { return *conductor_; }
   [[nodiscard]] const Conductor& conductor() const { return *conductor_; }
   [[nodiscard]] Ledger& ledger() { return ledger_; }
@@ -46,6 +48,10 @@ class Agreement {
   void resolve_doubt();
   /// Rank 0 makes no more calls: what is open is cancelled.
   void finish();
+  /// On rank 0: whether more was learnt since it was last asked.
+  [[nodiscard]] bool take_news();
+  /// On rank 0; elsewhere empty.
+  [[nodiscard]] std::vector<Learnt> learnt() const;
   /// Verdicts that the ledger has.
   [[nodiscard]] uint64_t n_settled() const { return n_settled_; }
 
@@ -60,6 +66,7 @@ class Agreement {
   Ledger ledger_;
   std::optional<Conductor> conductor_;
   uint64_t n_settled_ = 0;
+  uint64_t n_told_ = 0;  // searches that `take_news` has told of
 };
 
 }  // namespace hetccl::tune

@@ -143,7 +143,7 @@ class Job {
     rank.agreement.add({use.trial->round, use.trial->change, list});
   }
 
-  // What goes to all ranks goes to all or to none.
+  // A note to all ranks reaches all or none.
   void tell(int from, Agreement::To to, const Note& note) {
     if (to == Agreement::To::Leader) return tell(from, kLeader, note);
     const bool all = to == Agreement::To::All;

@@ -155,8 +155,9 @@ Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topolog
   Load load{.hops = crossing.hops()};
   if (spec.collective == Collective::AllReduce) {
     const plan::Algorithm& usual = *plan::find_algorithms(spec, topology).front();
-    load.extra_calls =
-        crossing.library_calls - plan::count_crossing(usual, spec, topology).library_calls;
+    if (row.id != usual.id)
+      load.extra_calls =
+          crossing.library_calls - plan::count_crossing(usual, spec, topology).library_calls;
   }
   load.adds = reduces(spec.collective);
   load.encodes = !spec.encoding.is_none();
