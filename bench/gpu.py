@@ -100,7 +100,7 @@ def two_clusters(devices: Sequence[str]) -> list[Layout]:
     else:
         copies = job("copies", devices)
         if len(set(devices)) == len(devices):  # NCCL does not take a GPU twice
-            shared.append(job("nccl", devices, NCCL_SHARED_MEMORY))
+            shared += [job(role, devices, NCCL_SHARED_MEMORY) for role in ("nccl", "nccl-c")]
             sockets.append(job("nccl", devices, NCCL_SOCKETS, "NCCL_HOSTID", labels))
     sockets.append(job("gloo", devices))
     loopback = job("loopback", ("cpu", "cpu"))

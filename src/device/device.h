@@ -28,6 +28,7 @@ enum Capability : uint32_t {
   /// `reduce` takes encoded operands (base/encoding.h), and averages of scaled floats that it
   /// divides by no whole number (Divisor::scaled).
   kEncodes = 1U << 4,
+  kBatches = 1U << 5,  ///< `run` launches short work together
 };
 
 /// A word in mapped host memory that orders a stream against the host. Compared cyclically, as by
@@ -57,6 +58,14 @@ class Event {
 
 /// What `Device::reduce` computes, bit for bit; see base/reduce.h.
 using Reduction = hetccl::Reduction;
+
+/// A piece of a stream's work, for `Device::run`.
+struct Work {
+  enum class Kind : uint8_t { Wait, Write, Copy, Reduce } kind{};
+  Flag* flag = nullptr;  ///< Wait, Write
+  uint32_t value = 0;
+  Reduction reduction{};  ///< Copy: `count` bytes from its one source
+};
 
 /// One accelerator, or the host. Thread-safe unless noted. Errors: SystemError with the vendor's
 /// text.
@@ -121,6 +130,27 @@ class Device {
     return copy(stream, dst, src, bytes);
   }
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
+  /// Enqueues `work` in its order, as few launches as may be. With `spins` a kernel may wait for
+  /// flags: where nobody else computes on the device meanwhile. SystemError without kBatches.
+  virtual Status run(Stream& stream, std::span<const Work> work, bool spins) {
+    static_cast<void>(stream), static_cast<void>(work), static_cast<void>(spins);
+    return error(Code::SystemError, "%s launches nothing together", vendor().c_str());
+  }
+  /// Enqueues one piece by itself.
+  Status enqueue(Stream& stream, const Work& work) {
+    const Reduction& reduction = work.reduction;
+    switch (work.kind) {
+      case Work::Kind::Wait:
+        return wait_flag(stream, *work.flag, work.value);
+      case Work::Kind::Write:
+        return write_flag(stream, *work.flag, work.value);
+      case Work::Kind::Copy:
+        return copy_soon(stream, reduction.dst, reduction.srcs[0], reduction.count);
+      case Work::Kind::Reduce:
+        return reduce(stream, reduction);
+    }
+    return {};
+  }
   /// Runs `function(argument)` on a host thread once the stream gets there; the stream goes on when
   /// it has returned. It must neither wait nor call a device.
   virtual Status call_host(Stream& stream, void (*function)(void*), void* argument) = 0;

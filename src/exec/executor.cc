@@ -25,9 +25,12 @@ Status Executor::open() {
   auto& device = *options_.device;
   using enum lower::QueueKind;
   const bool copies = !host_memory_ || options_.windows;
+  batch_ = std::make_unique<Batch>(
+      device, options_.topology == nullptr || options_.topology->has_device_alone(options_.rank));
+  const int n = options_.n_ranks;
   auto interpreter =
-      copies ? Interpreter::create(device, options_.ccl, options_.n_ranks, {Ccl, Work, Out, In})
-             : Interpreter::create(device, options_.ccl, options_.n_ranks, {Ccl, Work});
+      copies ? Interpreter::create(device, *batch_, options_.ccl, n, {Ccl, Work, Out, In})
+             : Interpreter::create(device, *batch_, options_.ccl, n, {Ccl, Work});
   HETCCL_ASSIGN(collectives_.interpreter, std::move(interpreter));
   HETCCL_ASSIGN(collectives_.rotation, Rotation::create(device));
   HETCCL_ASSIGN(forked_, device.create_event());

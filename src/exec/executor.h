@@ -204,7 +204,8 @@ class Executor : public progress::Driven {
   void fault(Fault fault);
 
   ExecutorOptions options_;
-  const bool host_memory_;  ///< hosts reach the device's memory
+  const bool host_memory_;        ///< hosts reach the device's memory
+  std::unique_ptr<Batch> batch_;  ///< the launching thread's; of all orders' interpreters
   Pool<Operation> operations_;
   Order collectives_;
   MessageOrders messages_;

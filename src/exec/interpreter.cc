@@ -32,13 +32,13 @@ Reducer reducer_of(const Call& call, bool average, bool scale) {
   return {op == RedOp::Avg || op == RedOp::PreMulSum ? RedOp::Sum : op};
 }
 
-Interpreter::Interpreter(device::Device& device, ccl::Communicator* ccl, int n_ranks)
-    : device_(device), ccl_(ccl), n_ranks_(n_ranks) {}
+Interpreter::Interpreter(device::Device& device, Batch& batch, ccl::Communicator* ccl, int n_ranks)
+    : device_(device), batch_(batch), ccl_(ccl), n_ranks_(n_ranks) {}
 
-Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
+Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device, Batch& batch,
                                                          ccl::Communicator* ccl, int n_ranks,
                                                          std::initializer_list<QueueKind> kinds) {
-  std::unique_ptr<Interpreter> made(new Interpreter(device, ccl, n_ranks));
+  std::unique_ptr<Interpreter> made(new Interpreter(device, batch, ccl, n_ranks));
   for (const QueueKind kind : kinds) {
     const lower::QueueId queue = lower::stream_queue(kind);
     HETCCL_ASSIGN(made->own_[queue], device.create_stream());
@@ -86,6 +86,7 @@ Status Interpreter::record(Operation& op, device::Stream& user) {
 }
 
 Status Interpreter::join(device::Stream& user) {
+  HETCCL_TRY(batch_.flush());
   for (const auto& stream : own_) {
     if (stream == nullptr) continue;
     HETCCL_TRY(device_.record(*joined_, *stream));
@@ -99,10 +100,11 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
   const uint32_t k = issue.slice;
   const Instruction& code = op.code->list[issue.index];
   device::Stream& stream = stream_of(code.queue);
+  if (lower::info_of(code.op).is(lower::OpcodeInfo::kCollective)) HETCCL_TRY(batch_.flush());
   switch (code.op) {
     case Opcode::Acquire:
       if (op.turn.left == nullptr || op.turn.left->reached(op.turn.before)) return {};
-      return device_.wait_flag(stream, *op.turn.left, op.turn.before);
+      return batch_.wait_flag(stream, *op.turn.left, op.turn.before);
     case Opcode::Wait:
       return wait(op, code, k);
     case Opcode::Signal:
@@ -112,6 +114,7 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::Locate:
       return locate(frame, code, k);
     case Opcode::FillIdentity:
+      HETCCL_TRY(batch_.flush());
       return op.identities.fill(stream, op.slice_elements, op.call.signature.type,
                                 op.call.signature.op);
     case Opcode::Copy:
@@ -139,7 +142,8 @@ Status Interpreter::wait(Operation& op, const Instruction& code, uint32_t slice)
   if (count == 0) return {};
   device::Stream& stream = stream_of(code.queue);
   const lower::Sync& sync = op.code->syncs[code.sync];
-  if (!sync.event) return device_.wait_flag(stream, op.flag(code.sync), count);
+  if (!sync.event) return batch_.wait_flag(stream, op.flag(code.sync), count);
+  HETCCL_TRY(batch_.flush());
   HETCCL_ASSIGN(auto* event, event_of(code.sync, (count - 1) % op.code->n_slots));
   return device_.wait(stream, *event);
 }
@@ -148,8 +152,9 @@ Status Interpreter::signal(Operation& op, const Instruction& code, uint32_t slic
   device::Stream& stream = stream_of(code.queue);
   const uint32_t count = op.counted(code.sync, slice);
   if (!op.code->syncs[code.sync].event) {
-    return device_.write_flag(stream, op.flag(code.sync), count);
+    return batch_.write_flag(stream, op.flag(code.sync), count);
   }
+  HETCCL_TRY(batch_.flush());
   HETCCL_ASSIGN(auto* event, event_of(code.sync, (count - 1) % op.code->n_slots));
   return device_.record(*event, stream);
 }
@@ -170,7 +175,7 @@ Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slic
   frame.op.ring_place(code.message, slice) = window->out_memory(place.offset);
   // Whatever the message before has waited for: it may be on another stream.
   if (!place.needed || window->read_there().reached(*place.needed)) return {};
-  return device_.wait_flag(stream_of(code.queue), window->read_there(), *place.needed);
+  return batch_.wait_flag(stream_of(code.queue), window->read_there(), *place.needed);
 }
 
 Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice) {
@@ -185,7 +190,7 @@ Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice
 Status Interpreter::copy(Operation& op, const Instruction& code, uint32_t slice) {
   const Span src = op.resolve(code.srcs[0], slice), dst = op.resolve(code.dst, slice);
   if (src.count == 0 || src.data == dst.data) return {};
-  return device_.copy_soon(stream_of(code.queue), dst.data, src.data, src.bytes);
+  return batch_.copy(stream_of(code.queue), dst.data, src.data, src.bytes);
 }
 
 bool Interpreter::scales_for_average(const Operation& op, const Instruction& code) {
@@ -231,8 +236,9 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
   reduction.threads = op.call.resources.host_threads;
   reduction.caching = caching_of(op, code, reduction);
   device::Stream& stream = stream_of(code.queue);
-  return reduces_itself(device_, reduction) ? device_.reduce(stream, reduction)
-                                            : op.host_reductions.enqueue(stream, reduction);
+  if (reduces_itself(device_, reduction)) return batch_.reduce(stream, reduction);
+  HETCCL_TRY(batch_.flush());
+  return op.host_reductions.enqueue(stream, reduction);
 }
 
 Reducer Interpreter::library_reducer(const Operation& op, const Instruction& code) const {

@@ -9,6 +9,7 @@
 
 #include "ccl/ccl.h"
 #include "device/device.h"
+#include "exec/batch.h"
 #include "exec/operation.h"
 #include "exec/window.h"
 
@@ -23,8 +24,9 @@ class Interpreter {
  public:
   /// `kinds`: the streams, but for the user's, that some Code uses. `ccl` may be null where no Code
   /// calls it.
-  static Result<std::unique_ptr<Interpreter>> create(device::Device& device, ccl::Communicator* ccl,
-                                                     int n_ranks,
+  /// `batch`, of all interpreters of an executor, outlives it: whoever enqueues flushes it.
+  static Result<std::unique_ptr<Interpreter>> create(device::Device& device, Batch& batch,
+                                                     ccl::Communicator* ccl, int n_ranks,
                                                      std::initializer_list<lower::QueueKind> kinds);
 
   /// Enqueues all that `op`'s streams do, `user` being the user's; `windows` by lane, null where
@@ -46,7 +48,7 @@ class Interpreter {
   };
   using Slots = std::vector<std::unique_ptr<device::Event>>;
 
-  Interpreter(device::Device& device, ccl::Communicator* ccl, int n_ranks);
+  Interpreter(device::Device& device, Batch& batch, ccl::Communicator* ccl, int n_ranks);
   [[nodiscard]] device::Stream& stream_of(lower::QueueId queue) { return *streams_[queue]; }
   Status run_on_stream(Frame& frame, lower::Issue issue);
   Status run(Frame& frame, lower::Issue issue);
@@ -70,6 +72,7 @@ class Interpreter {
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);
 
   device::Device& device_;
+  Batch& batch_;
   ccl::Communicator* ccl_;
   const int n_ranks_;
   std::array<std::unique_ptr<device::Stream>, lower::kStreams> own_;  // but the user's

@@ -28,7 +28,8 @@ TEST_CASE("a graph records the work of a traced call, but none of its operation'
 
   exec::testing::QueueDevice device;
   exec::testing::Library library;
-  auto interpreter = std::move(Interpreter::create(device, &library, 2, {})).value();
+  Batch batch(device, true);
+  auto interpreter = std::move(Interpreter::create(device, batch, &library, 2, {})).value();
   auto user = std::move(device.create_stream()).value();
   std::vector<float> memory(16);
   Call call;

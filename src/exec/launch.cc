@@ -58,11 +58,13 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
     if (status.ok()) status = collectives_.interpreter->enqueue(op, user, windows_);
   }
   if (status.ok()) status = finish(op, user);
+  if (status.ok()) status = batch_->flush();
   if (status.ok()) return ticket;
   // The work enqueued so far goes on until the abort that follows.
   op.given_up.store(true, std::memory_order_release);
   static_cast<void>(collectives_.interpreter->join(user));  // of two failures the first is told
-  if (!finish(op, user).ok()) op.finished().word.store(1, std::memory_order_release);
+  if (!finish(op, user).ok() || !batch_->flush().ok())
+    op.finished().word.store(1, std::memory_order_release);
   return status;
 }
 
@@ -81,8 +83,9 @@ Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const C
 }
 
 Status Executor::finish(Operation& op, device::Stream& user) {
-  if (op.marks != nullptr) return op.marks->add(op.mark, user, op.call.launched);
-  return options_.device->write_flag(user, op.finished(), 1);
+  if (op.marks == nullptr) return batch_->write_flag(user, op.finished(), 1);
+  HETCCL_TRY(batch_->flush());
+  return op.marks->add(op.mark, user, op.call.launched);
 }
 
 // How the engine learns of its end.
@@ -133,6 +136,7 @@ Status Executor::capture(Program& program, const Call& call, device::Stream& use
   Status status = op.prepare(lowered, call);
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = collectives_.interpreter->record(op, user);
+  if (status.ok()) status = batch_->flush();
   operations_.give_back(op);
   return status;
 }

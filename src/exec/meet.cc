@@ -24,7 +24,7 @@ Result<std::unique_ptr<MessageOrder>> Executor::make_order(int peer, bool send, 
   if (peer != self) reach.push_back({other, direct, ring});
   order->copies_nothing = !reach.empty() && reach[0].needs_no_copy();
   order->program.bind({traits_of_rank(options_.local_rank), std::move(reach)});
-  HETCCL_ASSIGN(order->interpreter, Interpreter::create(device, nullptr, 1, {}));
+  HETCCL_ASSIGN(order->interpreter, Interpreter::create(device, *batch_, nullptr, 1, {}));
   if (order->copies_nothing && host_memory_) return order;
   HETCCL_ASSIGN(order->stream, device.create_stream());
   HETCCL_ASSIGN(order->rotation, Rotation::create(device));
@@ -57,7 +57,7 @@ Result<std::unique_ptr<MessageLibrary>> Executor::make_library(int peer, bool se
       plan::plan_message_by_library(self, send ? self : peer, send ? peer : self));
   library->pair = &pair;
   library->program.bind({traits_of_rank(self < peer ? 0 : 1), {lower::reach_for_headers(peer)}});
-  HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, &pair, 2, {}));
+  HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, *batch_, &pair, 2, {}));
   HETCCL_ASSIGN(library->recorded, device.create_stream());
   return library;
 }

@@ -41,11 +41,9 @@ bool uses_stream(const Operation& op) {
 lower::Group::Member member_of(const Operation& op) {
   const MessageOrder& order = order_of(op);
   using enum lower::Group::Way;
-  return {order.peer, order.send,
-          op.by_library          ? Library
-          : order.copies_nothing ? User
-                                 : Stream,
-          op.n_slices};
+  return {order.peer,    order.send, op.by_library ? Library : order.copies_nothing ? User : Stream,
+          op.n_slices,   0,          false,
+          op.code->brief};
 }
 
 }  // namespace
@@ -157,15 +155,16 @@ Status Executor::enqueue(device::Stream* user) {
   group_.clear();
   for (const Operation* op : launching_) group_.add(member_of(*op));
   if (user != nullptr && group_.forks()) HETCCL_TRY(options_.device->record(*forked_, *user));
-  return group_.for_each_action(user != nullptr, [&](const lower::Group::Action& action) {
+  HETCCL_TRY(group_.for_each_action(user != nullptr, [&](const lower::Group::Action& action) {
     Operation& op = *launching_[action.member];
     return enqueue(op, action, stream_of(op, user), user);
-  });
+  }));
+  return batch_->flush();
 }
 
 // Returns the stream on which a call's operation is enqueued; null if nothing is to wait.
 device::Stream* Executor::stream_of(const Operation& op, device::Stream* user) const {
-  const bool on_user = !uses_stream(op) || (user != nullptr && group_.is_one_way());
+  const bool on_user = !uses_stream(op) || (user != nullptr && group_.uses_user_stream());
   return on_user ? user : order_of(op).stream.get();
 }
 
@@ -180,7 +179,7 @@ Status Executor::enqueue(Operation& op, const lower::Group::Action& action, devi
       if (stream == nullptr) return {};
       return order.interpreter_of(op).enqueue(op, *stream, {&order.window, 1}, action.part);
     case Kind::End:
-      if (stream != nullptr) return options_.device->write_flag(*stream, op.finished(), 1);
+      if (stream != nullptr) return batch_->write_flag(*stream, op.finished(), 1);
       op.finished().word.store(1, std::memory_order_release);
       op.started().word.store(1, std::memory_order_release);
       return {};
@@ -191,6 +190,7 @@ Status Executor::enqueue(Operation& op, const lower::Group::Action& action, devi
 }
 
 Status Executor::join(device::Stream& stream, device::Stream& user) {
+  HETCCL_TRY(batch_->flush());
   HETCCL_TRY(options_.device->record(*joined_, stream));
   return options_.device->wait(user, *joined_);
 }
@@ -216,7 +216,7 @@ Status Executor::capture(std::span<const Message> messages, device::Stream& user
 Status Executor::capture(const Message& message, const Message* other_end,
                          const lower::Group::Action& action, device::Stream& user) {
   using Kind = lower::Group::Action::Kind;
-  const bool on_user = other_end != nullptr || group_.is_one_way();
+  const bool on_user = other_end != nullptr || group_.uses_user_stream();
   device::Stream& stream = on_user ? user : *messages_.of(message).library->recorded;
   const bool records = action.part.section == (other_end != nullptr ? lower::Part::Section::Prologue
                                                                     : lower::Part::Section::Body);
@@ -240,6 +240,7 @@ Status Executor::record(const Message& message, const Message* other_end, device
   Status status = lower(op, call_of(message, other_end));
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = order_of(op).interpreter_of(op).record(op, stream);
+  if (status.ok()) status = batch_->flush();
   operations_.give_back(op);
   return status;
 }
@@ -252,7 +253,7 @@ void Executor::give_up(device::Stream* user) {
       static_cast<void>(join(*last, *user));  // of two failures the first is told
     one->given_up.store(true, std::memory_order_release);
     const bool drains = last != nullptr && order_of(*one).interpreter_of(*one).join(*last).ok() &&
-                        options_.device->write_flag(*last, one->finished(), 1).ok();
+                        batch_->write_flag(*last, one->finished(), 1).ok() && batch_->flush().ok();
     if (!drains) one->finished().word.store(1, std::memory_order_release);
   }
 }

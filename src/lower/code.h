@@ -228,6 +228,7 @@ struct Code {
   /// signalled for these once it has ended. (One of nothing travels in the first slice.)
   bool fixed_slices = false;
   bool scales_averages = false;  ///< as plan::RankPlan
+  bool brief = false;            ///< one slice, which moves so little that a launch takes longer
 
   [[nodiscard]] bool in_body(uint32_t index) const { return index >= body && index < epilogue; }
   /// Whether its body is all on the user's stream, in one order: a graph that records it needs no

@@ -18,6 +18,7 @@ using plan::StepKind;
 // Several calls of the driver take as long as a device copies that.
 constexpr size_t kMostBytesOfOneStream = size_t{256} << 10U;
 // Hosts pay for each page of a buffer that is new, with many calls in flight a buffer each.
+constexpr size_t kMostBriefBytes = size_t{16} << 10U;
 constexpr size_t kMostOwnBytesOfHost = size_t{64} << 10U;
 
 // Elements of one slice: the choice's, but no longer than the message, and so many that there are
@@ -151,6 +152,7 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   if (geometry.short_call) return geometry;
   const size_t bytes = bytes_of_slice(plan, call, geometry);
   geometry.short_call = geometry.n_slices == 1 && bytes <= kMostBytesOfOneStream;
+  geometry.brief = geometry.short_call && bytes <= kMostBriefBytes;
   geometry.own_buffers =
       geometry.short_call && (!target.host_memory || bytes <= kMostOwnBytesOfHost);
   if (plan.slicing == Slicing::None && call.is_uneven()) return geometry;  // Code for each pattern

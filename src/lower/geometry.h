@@ -39,6 +39,7 @@ struct Geometry {
   uint32_t depth = 0;
   bool short_call = false;   ///< one slice and few bytes: one stream runs it
   bool own_buffers = false;  ///< it takes so little that it waits for no other call's
+  bool brief = false;        ///< it moves so little that a launch takes longer
   std::vector<Lane> lanes;
 
   /// Whether slots of scratch and staging memory are used again.
@@ -46,8 +47,8 @@ struct Geometry {
   /// Whether the same Code serves both.
   [[nodiscard]] bool same_code(const Geometry& other) const {
     return n_slots == other.n_slots && depth == other.depth && short_call == other.short_call &&
-           own_buffers == other.own_buffers && reuses_slots() == other.reuses_slots() &&
-           lanes == other.lanes;
+           own_buffers == other.own_buffers && brief == other.brief &&
+           reuses_slots() == other.reuses_slots() && lanes == other.lanes;
   }
 };
 

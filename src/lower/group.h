@@ -28,6 +28,7 @@ class Group {
     uint32_t n_slices = 1;
     uint32_t first_time = 0;  ///< when its first slice comes; set by `add`
     bool first = false;       ///< of its direction, in this call; set by `add`
+    bool brief = false;       ///< as Code
   };
   struct Action {
     enum class Kind : uint8_t {
@@ -47,14 +48,16 @@ class Group {
   /// other rank, so all of it completes on a single hardware queue.
   void add(Member member);
 
-  /// Whether all are of one direction: then their Code runs on the user's stream itself, if there
-  /// is one, as that of collectives does. It would wait for the direction's stream anyway.
-  [[nodiscard]] bool is_one_way() const {
-    return n_directions_ == 1 && n_on_streams_ == members_.size();
+  /// Whether their Code runs on the user's stream itself, if there is one, as that of collectives
+  /// does: where all are of one direction, whose stream it would wait for anyway; and where all are
+  /// brief.
+  [[nodiscard]] bool uses_user_stream() const {
+    const bool all_brief = n_brief_ == members_.size();
+    return n_on_streams_ == members_.size() && (n_directions_ == 1 || all_brief);
   }
 
   /// Whether streams wait for the user's, where there is one.
-  [[nodiscard]] bool forks() const { return n_on_streams_ > 0 && !is_one_way(); }
+  [[nodiscard]] bool forks() const { return n_on_streams_ > 0 && !uses_user_stream(); }
 
   /// Calls `visit(const Action&)`, until the first error. `has_user`: there is a user's stream.
   template <typename Visit>
@@ -128,6 +131,7 @@ class Group {
   std::vector<uint32_t> by_library_;  // of these, in the order that all ranks share
   std::vector<uint32_t> next_times_;  // by direction: behind its last slice, and one; 0: none yet
   size_t n_directions_ = 0, n_on_streams_ = 0;  // of members that have streams
+  size_t n_brief_ = 0;                          // of members whose streams copy
   uint32_t end_ = 0;                            // behind the last slice of all
 };
 

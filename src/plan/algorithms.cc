@@ -53,7 +53,7 @@ bool adds_everywhere(const Topology& topology, const Spec& spec) {
   return n_clusters(topology) > 1 && (topology.kernels_everywhere() || !spec.encoding.is_none());
 }
 
-/// A mirror sends a sum several times, which only one host's memory makes cheap.
+/// A mirror sends data several times, which only one host's memory makes cheap.
 bool mirrors(const Topology& topology, const Spec& spec) {
   const auto& links = topology.links();
   return spec.encoding.is_none() && topology.kernels_everywhere() && !links.empty() &&
@@ -96,6 +96,8 @@ constexpr Algorithm kAlgorithms[] = {
      true},
     {"ring", Collectives{AllGather}, true, over_many_clusters, plan_all_gather_ring, true},
     {"direct", Collectives{AllGather}, true, between_or_encoded, plan_all_gather_direct, true},
+    {"mirror", Collectives{ReduceScatter}, true, mirrors, plan_reduce_scatter_mirror},
+    {"mirror", Collectives{AllGather}, true, mirrors, plan_all_gather_mirror},
     {"inside", Collectives{AllReduce}, true, encodes_inside, plan_all_reduce_inside, true},
     {"inside", Collectives{ReduceScatter}, true, encodes_inside, plan_reduce_scatter_inside, true},
     {"chain", Collectives{Broadcast}, true, between_clusters, plan_broadcast_chain},

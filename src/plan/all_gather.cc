@@ -1,6 +1,8 @@
 // All-gather over clusters: border ranks pass on their clusters' blocks and broadcast what arrives
 // inside. (C-1)S across clusters either way: `direct` in one hop, in which a large cluster sends
 // more than others; `ring` in C-1, in which every link carries the blocks of all clusters but one.
+// `mirror`, for small calls: every rank sends its block to all ranks of other clusters itself, so
+// that nothing waits for a call of the library. More bytes cross than need to.
 // An encoded gather encodes each block where it comes from; all ranks decode what they carried, its
 // own rank too, so that all get the same bits.
 #include "plan/path.h"
@@ -75,6 +77,23 @@ RankPlan plan_all_gather_direct(Builder b) {
   }
   b.broadcast_inside(arriving, 1, std::move(received));
   return finish(std::move(b), 2);
+}
+
+RankPlan plan_all_gather_mirror(Builder b) {
+  gather_inside(b);
+  for (int from = 0; from < b.n_ranks(); ++from) {
+    const Piece block{static_cast<uint32_t>(from)};
+    for (int to = 0; to < b.n_ranks(); ++to) {
+      if (b.cluster_of(from) == b.cluster_of(to)) continue;
+      const uint32_t message = b.next_message(from, to, 0, block);
+      if (from == b.rank()) {
+        send_block(b, message, to, 0, block, {});
+      } else if (to == b.rank()) {
+        b.recv(message, from, 0, b.carried(block), {});
+      }
+    }
+  }
+  return finish(std::move(b), 1);
 }
 
 RankPlan plan_all_gather_ring(Builder b) {

@@ -93,6 +93,9 @@ class Builder {
   /// Of what is carried encoded, every block to the output.
   void decode_carried(uint16_t stage);
 
+  /// `send` times the rank's factor to `recv`, neighbours in one step. The last step stands for
+  /// all: they are complete in order.
+  Deps scale_pieces(const std::vector<ShardRegion>& pieces);
   /// Adds a CclReduce of this rank's input, multiplied where the plan says so.
   uint16_t reduce_input(Step step);
   /// CclReduce (stage 0) of the input's pieces to their holders' scratch. Where the rank is alone
@@ -116,9 +119,6 @@ class Builder {
   RankPlan finish_fixed(uint32_t most_messages) &&;
 
  private:
-  /// `send` times the rank's factor to `recv`, neighbours in one step. The last step stands for
-  /// all: they are complete in order.
-  Deps scale_pieces(const std::vector<ShardRegion>& pieces);
   /// The steps so far that write to this block of scratch.
   [[nodiscard]] Deps writers_of(uint32_t scratch_block) const;
 

@@ -2,6 +2,8 @@
 // `direct` sends them straight to the clusters of those ranks, which add up all parts: one hop, in
 // which a large cluster gets more than others. `ring` adds them up on the way around the clusters,
 // so that every link carries the blocks of all clusters but one. (C-1)S across clusters either way.
+// `mirror`, for small calls: every rank sends its part of a block to the block's rank itself, so
+// that one call of the library is enough. More bytes cross than need to.
 #include <map>
 #include <utility>
 
@@ -143,6 +145,28 @@ class RingSum {
   std::vector<C2cReduce::Sum> sums_;  // per entry of this cluster's cut, once it has added its part
 };
 
+/// This rank's parts of other clusters' blocks, multiplied where the plan says so.
+class MyParts {
+ public:
+  explicit MyParts(Builder& b) : parts_(static_cast<size_t>(b.n_ranks())) {
+    std::vector<ShardRegion> pieces;
+    for (int rank = 0; rank < b.n_ranks(); ++rank) {
+      if (b.cluster_of(rank) == b.cluster()) continue;
+      const Piece block{static_cast<uint32_t>(rank)};
+      const Region input = region_of(Buffer::Input, block);
+      Region& part = parts_[block.block] = b.spec().scale ? b.scratch(block) : input;
+      if (b.spec().scale) pieces.push_back({.send = input, .recv = part});
+    }
+    ready_ = b.scale_pieces(pieces);
+  }
+  [[nodiscard]] const Region& of(uint32_t block) const { return parts_[block]; }
+  [[nodiscard]] const Deps& ready() const { return ready_; }
+
+ private:
+  std::vector<Region> parts_;  // by block
+  Deps ready_;
+};
+
 }  // namespace
 
 RankPlan plan_reduce_scatter_direct(Builder b) {
@@ -170,6 +194,30 @@ RankPlan plan_reduce_scatter_direct(Builder b) {
     if (d != self) continue;
     sum.add(1, static_cast<size_t>(self), own_block(b, own_ready), b.spec().average);
   }
+  return std::move(b).finish(2);
+}
+
+RankPlan plan_reduce_scatter_mirror(Builder b) {
+  const MyParts parts(b);
+  Deps ready = reduce_own_blocks(b);
+  const Piece own{static_cast<uint32_t>(b.rank())};
+  std::vector<Region> srcs = {b.input_is_partial() ? region_of(Buffer::Input, own)
+                                                   : Region{Buffer::Output}};
+  for (int from = 0; from < b.n_ranks(); ++from) {
+    for (int to = 0; to < b.n_ranks(); ++to) {
+      if (b.cluster_of(from) == b.cluster_of(to)) continue;
+      const Piece block{static_cast<uint32_t>(to)};
+      const uint32_t message = b.next_message(from, to, 0, block);
+      if (from == b.rank()) {
+        b.send(message, to, 0, parts.of(block.block), parts.ready());
+      } else if (to == b.rank()) {
+        srcs.push_back(b.scratch(own));
+        ready.push_back(b.recv(message, from, 0, srcs.back(), {}));
+      }
+    }
+  }
+  const Region spare = srcs[1];
+  b.reduce(1, {Buffer::Output}, std::move(srcs), std::move(ready), spare, b.spec().average);
   return std::move(b).finish(2);
 }
 

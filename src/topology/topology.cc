@@ -242,6 +242,14 @@ int Topology::shares_device(int rank) const {
   return other == infos_.end() ? -1 : other->rank;
 }
 
+bool Topology::has_device_alone(int rank) const {
+  const RankInfo& mine = infos_[static_cast<size_t>(rank)];
+  return std::none_of(infos_.begin(), infos_.end(), [&](const RankInfo& info) {
+    return !mine.bus_id.empty() && info.bus_id == mine.bus_id && info.host == mine.host &&
+           info.pid != mine.pid;
+  });
+}
+
 bool Topology::kernels_everywhere() const {
   return std::all_of(clusters_.begin(), clusters_.end(),
                      [](const Cluster& cluster) { return cluster.kernels; });

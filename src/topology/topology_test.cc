@@ -233,7 +233,11 @@ TEST_CASE("ranks of one process on one device share it; processes, devices and h
   CHECK(built(infos).shares_device(0) == 1);
   CHECK(built(infos).shares_device(2) == 0);
   CHECK(built(infos).shares_device(3) == -1);
+  CHECK(built(infos).has_device_alone(0));
   infos[1].pid = 8;
+  CHECK(!built(infos).has_device_alone(0));
+  CHECK(!built(infos).has_device_alone(1));
+  CHECK(built(infos).has_device_alone(3));
   infos[2].bus_id = "0000:02:00.0";
   CHECK(built(infos).shares_device(0) == -1);
 }

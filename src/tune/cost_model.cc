@@ -103,6 +103,12 @@ std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
   return classes;
 }
 
+/// Whether its rows make different numbers of calls of the library.
+bool differ_in_calls(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::AllGather ||
+         collective == Collective::ReduceScatter;
+}
+
 /// A sum of fractions without its rounding errors: three thirds are 1.
 double round_sum(double blocks) {
   return std::nearbyint(blocks * 0x1p32) * 0x1p-32;
@@ -153,7 +159,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
 Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topology& topology) const {
   const plan::Crossing crossing = plan::count_crossing(row, spec, topology);
   Load load{.hops = crossing.hops()};
-  if (spec.collective == Collective::AllReduce) {
+  if (differ_in_calls(spec.collective)) {
     const plan::Algorithm& usual = *plan::find_algorithms(spec, topology).front();
     if (row.id != usual.id)
       load.extra_calls =

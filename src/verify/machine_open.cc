@@ -180,9 +180,9 @@ void Machine::enqueue(RankState& rank, uint32_t call) {
   rank.queue.push_back({call, {}, Enqueued::Kind::End});
 }
 
-// As exec does with the messages of one call. A direction is an executor. Unless all are of one
-// direction, its user's stream is its own: it waits for the caller's at a fork, and the caller's
-// for it at a join.
+// As exec does with the messages of one call. A direction is an executor. Unless the group uses the
+// user's stream, its user's stream is its own: it waits for the caller's at a fork, and the
+// caller's for it at a join.
 void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
   lower::Group group(rank.rank);
   std::vector<uint32_t> members;
@@ -192,14 +192,14 @@ void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
       const Problem& problem = *calls_[call].problem;
       if (state.code == nullptr || (problem.spec.root == rank.rank) != sends) continue;
       const int peer = sends ? problem.to : problem.spec.root;
-      group.add({peer, sends, way_of(rank, call), state.n_slices});
+      group.add({peer, sends, way_of(rank, call), state.n_slices, 0, false, state.code->brief});
       members.push_back(call);
     }
   }
   for (const uint32_t call : members) {
     CallState& state = rank.calls[call];
     state.is_told = true;
-    state.own_stream = way_of(rank, call) != lower::Group::Way::User && !group.is_one_way();
+    state.own_stream = way_of(rank, call) != lower::Group::Way::User && !group.uses_user_stream();
     if (state.own_stream) state.caller = rank.caller_stream(first);
     rank.queue.push_back({call, {}, Enqueued::Kind::Begin});
   }

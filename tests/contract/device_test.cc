@@ -148,6 +148,70 @@ TEST_CASE("copies of one stream run in order, of any size") {
   }
 }
 
+TEST_CASE("work that is launched together comes in its order") {
+  using Kind = Work::Kind;
+  for (const auto kind : kinds()) {
+    Subject s(kind);
+    CAPTURE(s.name);
+    if ((s.device->capabilities() & kBatches) == 0) {
+      auto stream = s.stream();
+      CHECK(s.device->run(*stream, {}, true).code() == Code::SystemError);
+      continue;
+    }
+    Flag* flags = s.flags(2);
+    constexpr size_t kCount = 8192;
+    constexpr size_t kBytes = kCount * sizeof(float);
+    float* pinned = static_cast<float*>(s.device->allocate_pinned(3 * kBytes).value());
+    float *from = pinned, *ring = pinned + kCount, *to = ring + kCount;
+    auto* memory = static_cast<float*>(s.memory(kBytes));
+    uint32_t turn = 0;
+    for (const bool spins : {true, false}) {
+      for (const size_t count : {1, 1000, 4096, 8192}) {  // the last is no short work
+        for (const size_t shift : {0, 1}) {               // of alignment
+          ++turn;
+          const size_t n = count - shift;
+          for (size_t i = 0; i < kCount; ++i) from[i] = static_cast<float>(i + turn);
+          std::fill(ring, ring + 2 * kCount, -1.F);
+          const auto copy = [](float* dst, const float* src, size_t elements) {
+            Work work{.kind = Kind::Copy};
+            work.reduction.dst = dst;
+            work.reduction.srcs[0] = src;
+            work.reduction.n_srcs = 1;
+            work.reduction.count = elements * sizeof(float);
+            return work;
+          };
+          Work add{.kind = Kind::Reduce};
+          add.reduction = {.dst = to,
+                           .srcs = {memory + shift, from},
+                           .n_srcs = 2,
+                           .count = n,
+                           .type = DataType::Float32,
+                           .op = RedOp::Sum};
+          const std::vector<Work> work = {copy(memory, from, count),
+                                          copy(ring, memory + shift, n),
+                                          {.kind = Kind::Write, .flag = &flags[0], .value = turn},
+                                          {.kind = Kind::Wait, .flag = &flags[1], .value = turn},
+                                          add,
+                                          copy(ring, to, n),
+                                          {.kind = Kind::Write, .flag = &flags[0], .value = turn}};
+          flags[0].word.store(turn - 1);
+          auto stream = s.stream();
+          REQUIRE(s.device->run(*stream, work, spins).ok());
+          REQUIRE(s.reaches(flags[0], turn));
+          CHECK(std::memcmp(ring, from + shift, n * sizeof(float)) == 0);
+          flags[0].word.store(turn - 1);
+          flags[1].word.store(turn, std::memory_order_release);
+          REQUIRE(s.reaches(flags[0], turn));
+          for (size_t i = 0; i < n; ++i) REQUIRE(ring[i] == from[i] + from[i + shift]);
+        }
+      }
+    }
+    s.device->free(memory);
+    s.device->free_pinned(pinned);
+    s.device->free_pinned(flags);
+  }
+}
+
 TEST_CASE("pinned memory is a source and a target of copies") {
   for (const Kind kind : kinds()) {
     Subject s(kind);

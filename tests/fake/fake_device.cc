@@ -206,7 +206,7 @@ class FakeDeviceImpl : public FakeDevice {
   }
 
   [[nodiscard]] uint32_t capabilities() const override {
-    return options_.kernels ? kKernels | (options_.encodes ? kEncodes : 0U) : 0U;
+    return options_.kernels ? kKernels | kBatches | (options_.encodes ? kEncodes : 0U) : 0U;
   }
   [[nodiscard]] std::string vendor() const override { return "fake"; }
   [[nodiscard]] std::string model() const override { return "asynchronous fake device"; }
@@ -283,6 +283,11 @@ class FakeDeviceImpl : public FakeDevice {
     HETCCL_TRY(validate(reduction));
     if (reduction.type == options_.lacks) return error(Code::Unsupported, "no kernel of this type");
     push_reduce(delayed(stream), reduction);
+    return {};
+  }
+  Status run(Stream& stream, std::span<const Work> work, bool /*spins*/) override {
+    if (!options_.kernels) return error(Code::Unsupported, "this fake device has no kernels");
+    for (const Work& one : work) HETCCL_TRY(enqueue(stream, one));
     return {};
   }
   bool progress() override { return false; }

@@ -26,12 +26,23 @@ constexpr uint64_t kOneIn = 150, kLargeOneIn = 8;
 constexpr uint64_t kOneIn = 10, kLargeOneIn = 1;
 #endif
 
+// Of all ranks' blocks, each sent to every rank of the other clusters.
+uint64_t mirrored_bytes(const topology::Topology& topology, const VerifyOptions& options) {
+  const auto n = static_cast<uint64_t>(topology.n_ranks());
+  uint64_t blocks = 0;
+  for (const auto& cluster : topology.clusters())
+    blocks += cluster.ranks.size() * (n - cluster.ranks.size());
+  return blocks * options.count * size_of(options.type);
+}
+
 // An exchange sends every cluster's part to every other, where owners would add them up between; a
 // mirror to every rank of every other.
 uint64_t bytes_of(const Spec& spec, const std::vector<RankPlan>& plans,
                   const topology::Topology& topology, const VerifyOptions& options) {
   const uint64_t least = least_bytes(spec, topology, options.count, options.type);
-  if (plans[0].name == "mirror") return least / 2 * static_cast<uint64_t>(topology.n_ranks());
+  const bool mirrors = plans[0].name == "mirror";
+  if (mirrors && spec.collective != Collective::AllReduce) return mirrored_bytes(topology, options);
+  if (mirrors) return least / 2 * static_cast<uint64_t>(topology.n_ranks());
   return plans[0].name == "exchange" ? least * topology.clusters().size() / 2 : least;
 }
 
@@ -261,9 +272,12 @@ TEST_CASE("more clusters than one reduction has sources") {
       info.shared_memory = true;
     }
     const topology::Topology together = topology::Topology::build(std::move(infos)).value();
-    const Spec mirror{.collective = Collective::AllReduce, .algorithm = "mirror"};
-    const Result<Verified> verified = verify(mirror, together, plan_all(mirror, together));
-    CHECK_MESSAGE(verified.ok(), verified.status().message());
+    for (const auto collective :
+         {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter}) {
+      const Spec mirror{.collective = collective, .algorithm = "mirror"};
+      const Result<Verified> verified = verify(mirror, together, plan_all(mirror, together));
+      CHECK_MESSAGE(verified.ok(), verified.status().message());
+    }
   }
 }
 

@@ -104,11 +104,19 @@ constexpr std::chrono::seconds kLongestTrial{2};
 // A kernel copies so much before a copy engine has begun.
 constexpr size_t kKernelBytes = size_t{64} << 10U;
 
+// The one block of a batch does so much in the time that another launch would take.
+constexpr size_t kBatchCopy = size_t{64} << 10U, kBatchReduction = size_t{32} << 10U;
+
 // Whether a kernel copies vectors, not bytes.
 bool alike(const void* a, const void* b) {
   return (reinterpret_cast<uintptr_t>(a) - reinterpret_cast<uintptr_t>(b)) %
              kernels::kVectorBytes ==
          0;
+}
+
+bool all_alike(const Reduction& reduction) {
+  return std::all_of(reduction.srcs, reduction.srcs + reduction.n_srcs,
+                     [&](const void* src) { return alike(src, reduction.dst); });
 }
 
 void* native_of(const Event& event) {
@@ -137,7 +145,7 @@ class TableDevice : public GpuDevice {
 
   [[nodiscard]] uint32_t capabilities() const override {
     if (api_.reduce) return kDefaultStream | kKernels;
-    return kDefaultStream | (loaded_ != nullptr ? kKernels | kEncodes : 0U);
+    return kDefaultStream | (loaded_ != nullptr ? kKernels | kEncodes | kBatches : 0U);
   }
   [[nodiscard]] bool supports(DataType type, RedOp op) const override {
     return GpuDevice::supports(type, op) && (!api_.reduces || api_.reduces(type, op));
@@ -233,6 +241,7 @@ class TableDevice : public GpuDevice {
     return reduce(stream, one);
   }
   Status reduce(Stream& stream, const Reduction& reduction) override;
+  Status run(Stream& stream, std::span<const Work> work, bool spins) override;
   Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
     const Current current = context_.current();
     return check(api_, api_.call_host(stream.native(), function, argument), "calling the host");
@@ -244,6 +253,9 @@ class TableDevice : public GpuDevice {
   Status describe();
   Status load_kernels();
   Status try_stream_words();
+  [[nodiscard]] void* batch_kernel_of(const Work& work) const;
+  [[nodiscard]] size_t count_together(std::span<const Work> work, bool spins) const;
+  Status launch_together(Stream& stream, std::span<const Work> work);
   int launch_flag(void* kernel, Stream& stream, Flag& flag, uint32_t value) {
     void* word = &flag.word;
     std::array<void*, 2> arguments = {&word, &value};
@@ -368,6 +380,69 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   return check(api_,
                api_.launch(kernel, blocks, kernels::kThreads, stream.native(), pointers.data()),
                "reducing");
+}
+
+Status TableDevice::run(Stream& stream, std::span<const Work> work, bool spins) {
+  while (!work.empty()) {
+    const size_t n = count_together(work, spins);
+    HETCCL_TRY(n > 1 ? launch_together(stream, work.first(n)) : enqueue(stream, work.front()));
+    work = work.subspan(std::max<size_t>(n, 1));
+  }
+  return {};
+}
+
+// Null where a batch does not take it.
+void* TableDevice::batch_kernel_of(const Work& work) const {
+  const Reduction& reduction = work.reduction;
+  const bool copies = work.kind == Work::Kind::Copy;
+  const DataType type = copies ? DataType::Uint8 : reduction.type;
+  const size_t most = copies ? kBatchCopy : kBatchReduction;
+  const bool fits = reduction.encoded == 0 && reduction.count > 0 &&
+                    reduction.count * size_of(type) <= most && all_alike(reduction);
+  return fits ? loaded_->batch(type, copies ? RedOp::Sum : reduction.op) : nullptr;
+}
+
+// How many of `work`, from the first on, one launch does: 0 where that would cost more than the
+// streams' own calls.
+size_t TableDevice::count_together(std::span<const Work> work, bool spins) const {
+  size_t n = 0, works = 0;
+  void* reduces = nullptr;
+  for (const Work& one : work) {
+    if (n == kernels::Batch::kMostSteps || (one.kind == Work::Kind::Wait && !spins)) break;
+    if (one.kind == Work::Kind::Copy || one.kind == Work::Kind::Reduce) {
+      void* const kernel = batch_kernel_of(one);
+      if (kernel == nullptr || works == kernels::Batch::kMostWorks) break;
+      if (one.kind == Work::Kind::Reduce) {
+        if (reduces != nullptr && reduces != kernel) break;
+        reduces = kernel;
+      }
+      ++works;
+    }
+    ++n;
+  }
+  return works > 0 || !stream_words_ ? n : 0;
+}
+
+Status TableDevice::launch_together(Stream& stream, std::span<const Work> work) {
+  kernels::Batch batch;
+  size_t works = 0;
+  void* kernel = loaded_->batch(DataType::Uint8, RedOp::Sum);
+  for (const Work& one : work) {
+    kernels::Step& step = batch.steps[batch.n_steps++];
+    step.kind = static_cast<kernels::Step::Kind>(one.kind);
+    step.value = one.value;
+    step.word = one.flag;
+    if (one.kind != Work::Kind::Copy && one.kind != Work::Kind::Reduce) continue;
+    batch.works[works++] = kernels::arguments_of(one.reduction);
+    if (one.kind == Work::Kind::Copy) continue;
+    HETCCL_TRY(validate(one.reduction));
+    step.value = kernels::number_of(one.reduction.op);
+    kernel = batch_kernel_of(one);
+  }
+  const Current current = context_.current();
+  std::array<void*, 1> pointers = {&batch};
+  return check(api_, api_.launch(kernel, 1, kernels::kThreads, stream.native(), pointers.data()),
+               "launching short work");
 }
 
 }  // namespace

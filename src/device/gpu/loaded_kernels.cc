@@ -40,6 +40,7 @@ Status LoadedKernels::load(const kernels::Images& images) {
     for (const RedOp op : kOps) {
       if (!is_valid(type) || !applies(op, type)) continue;
       HETCCL_ASSIGN(reductions_[i][place_of(op)], find(images, kernels::name_of(type, op)));
+      HETCCL_ASSIGN(batches_[i][place_of(op)], find(images, kernels::batch_name_of(type, op)));
     }
   }
   for (size_t i = 0; i < encoded_.size(); ++i) {

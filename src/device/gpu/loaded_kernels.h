@@ -33,6 +33,10 @@ class LoadedKernels {
   [[nodiscard]] void* encoded_reduction(DataType type, Format format) const {
     return encoded_[static_cast<size_t>(type)][static_cast<size_t>(format)];
   }
+  /// Of batches with such reductions.
+  [[nodiscard]] void* batch(DataType type, RedOp op) const {
+    return batches_[static_cast<size_t>(type)][place_of(op)];
+  }
   [[nodiscard]] void* wait_flag() const { return wait_flag_; }
   [[nodiscard]] void* write_flag() const { return write_flag_; }
 
@@ -49,7 +53,7 @@ class LoadedKernels {
   const Api& api_;
   std::vector<void*> modules_;
   // By type and place of the operator; the last place is none's.
-  std::array<std::array<void*, kOps.size() + 1>, 66> reductions_{};
+  std::array<std::array<void*, kOps.size() + 1>, 66> reductions_{}, batches_{};
   std::array<std::array<void*, kFormats.size() + 1>, 66> encoded_{};  // by type and format
   void* wait_flag_ = nullptr;
   void* write_flag_ = nullptr;

@@ -2,9 +2,9 @@
 // and the conversions. Where the vendor's own conversions round alike they are used; all others are
 // integer arithmetic.
 //
-// The kernels are one source for NVRTC and hipRTC, which have no headers: this file, reduce.cu and
-// encoding.cu, one after the other. A test compiles them for the host too, and compares. Each
-// kernel takes one `Arguments`.
+// The kernels are one source for NVRTC and hipRTC, which have no headers: this file, reduce.cu,
+// encoding.cu and steps.cu, one after the other. A test compiles them for the host too, and
+// compares. A reduction's kernel takes one `Arguments`.
 
 typedef unsigned char u8;
 typedef signed char i8;

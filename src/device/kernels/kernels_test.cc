@@ -26,6 +26,7 @@ struct alignas(8) uint2 {
   unsigned words[2];
 };
 void __threadfence_system() {}
+void __syncthreads() {}
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -40,6 +41,7 @@ void __threadfence_system() {}
 #include "device/kernels/element.cu"
 #include "device/kernels/encoding.cu"
 #include "device/kernels/reduce.cu"
+#include "device/kernels/steps.cu"
 #pragma GCC diagnostic pop
 
 using hetccl::fake::ReductionCase;
@@ -70,6 +72,16 @@ const std::map<std::string, Kernel> kKernels = {
     HETCCL_ENCODED_ENTRIES(float16), HETCCL_ENCODED_ENTRIES(bfloat16),
     HETCCL_ENCODED_ENTRIES(float32)};
 
+using BatchKernel = void (*)(Batch);
+
+#define HETCCL_BATCH_ENTRY(type) {"hetccl_batch_" #type, hetccl_batch_##type}
+const std::map<std::string, BatchKernel> kBatchKernels = {
+    HETCCL_BATCH_ENTRY(int8),        HETCCL_BATCH_ENTRY(uint8),      HETCCL_BATCH_ENTRY(int16),
+    HETCCL_BATCH_ENTRY(uint16),      HETCCL_BATCH_ENTRY(int32),      HETCCL_BATCH_ENTRY(uint32),
+    HETCCL_BATCH_ENTRY(int64),       HETCCL_BATCH_ENTRY(uint64),     HETCCL_BATCH_ENTRY(float16),
+    HETCCL_BATCH_ENTRY(bfloat16),    HETCCL_BATCH_ENTRY(float32),    HETCCL_BATCH_ENTRY(float64),
+    HETCCL_BATCH_ENTRY(float8_e4m3), HETCCL_BATCH_ENTRY(float8_e5m2)};
+
 // A few small blocks, so that every loop goes round more than once.
 void launch(Kernel kernel, const Arguments& arguments) {
   gridDim = {3};
@@ -78,7 +90,28 @@ void launch(Kernel kernel, const Arguments& arguments) {
     for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel(arguments);
 }
 
-void run(const ReductionCase& test) {
+// One thread after the other, so its steps must not need each other.
+void launch_batch(const Arguments& arguments, const ReductionCase& test) {
+  namespace kernels = hetccl::device::kernels;
+  const auto kernel = kBatchKernels.find(kernels::batch_name_of(test.type, test.op));
+  REQUIRE(kernel != kBatchKernels.end());
+  static_assert(sizeof(Batch) == sizeof(kernels::Batch));
+  static_assert(sizeof(Step) == sizeof(kernels::Step));
+  unsigned gate = 7, told = 0;
+  Batch batch{};
+  batch.n_steps = 3;
+  batch.steps[0] = {WaitStep, 7, &gate};
+  batch.steps[1] = {ReduceStep, kernels::number_of(test.op), nullptr};
+  batch.steps[2] = {WriteStep, 9, &told};
+  batch.works[0] = arguments;
+  gridDim = {1};
+  blockDim = {8};
+  blockIdx.x = 0;
+  for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel->second(batch);
+  CHECK(told == 9);
+}
+
+void run(const ReductionCase& test, bool in_batch) {
   namespace kernels = hetccl::device::kernels;
   const size_t element = hetccl::size_of(test.type);
   const hetccl::fake::Expected expected = hetccl::fake::expected_of(test);
@@ -105,7 +138,7 @@ void run(const ReductionCase& test) {
       kKernels.find(test.encoded != 0 ? kernels::name_of(test.type, test.encoding.format)
                                       : kernels::name_of(test.type, test.op));
   REQUIRE(kernel != kKernels.end());
-  launch(kernel->second, arguments);
+  in_batch ? launch_batch(arguments, test) : launch(kernel->second, arguments);
   CAPTURE(kernel->first);
   CAPTURE(test.count);
   CAPTURE(test.srcs.size());
@@ -116,17 +149,43 @@ void run(const ReductionCase& test) {
 }  // namespace
 
 TEST_CASE("kernels give the bits of base/reduce.h") {
-  hetccl::fake::for_each_reduction(5000, run);
+  for (const bool in_batch : {false, true}) {
+    hetccl::fake::for_each_reduction(5000, [&](const ReductionCase& test) { run(test, in_batch); });
+  }
+}
+
+TEST_CASE("a batch copies bytes from anywhere to anywhere") {
+  for (const size_t bytes : {0, 1, 15, 16, 17, 300, 1000}) {
+    for (const size_t offset : {0, 1, 8}) {
+      std::vector<uint4> from(80), to(80);
+      auto* src = reinterpret_cast<unsigned char*>(from.data()) + 3;
+      auto* dst = reinterpret_cast<unsigned char*>(to.data()) + 3 + offset;
+      for (size_t i = 0; i < bytes; ++i) src[i] = static_cast<unsigned char>(i * 7 + 1);
+      Batch batch{};
+      batch.n_steps = 1;
+      batch.steps[0] = {CopyStep, 0, nullptr};
+      batch.works[0].dst = dst;
+      batch.works[0].srcs[0] = src;
+      batch.works[0].n_srcs = 1;
+      batch.works[0].count = bytes;
+      blockDim = {8};
+      for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) hetccl_batch_uint8(batch);
+      CHECK(std::memcmp(dst, src, bytes) == 0);
+      CHECK(dst[-1] == 0);
+      CHECK(dst[bytes] == 0);
+    }
+  }
 }
 
 TEST_CASE("kernels give the bits of base/encoding.h") {
-  hetccl::fake::for_each_encoded_reduction(5000, run);
+  hetccl::fake::for_each_encoded_reduction(5000,
+                                           [](const ReductionCase& test) { run(test, false); });
 }
 
 TEST_CASE("the text that is compiled is the files") {
   const std::string folder = std::string(__FILE__).substr(0, std::string(__FILE__).rfind('/'));
   std::stringstream text;
-  for (const char* name : {"/element.cu", "/reduce.cu", "/encoding.cu"}) {
+  for (const char* name : {"/element.cu", "/reduce.cu", "/encoding.cu", "/steps.cu"}) {
     text << std::ifstream(folder + name).rdbuf();
   }
   CHECK(hetccl::device::kernels::source() == text.str());

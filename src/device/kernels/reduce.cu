@@ -184,36 +184,3 @@ HETCCL_KERNELS(float32, Float32)
 #if !defined(HETCCL_PART) || HETCCL_PART == 9
 HETCCL_KERNELS(float64, Float64)
 #endif
-
-#if !defined(HETCCL_PART) || HETCCL_PART == 0
-// Flags, where the runtime's streams cannot wait for words and write them: one thread each.
-#if defined(__HIPCC_RTC__)
-HETCCL_DEVICE u32 load_flag(u32* word) {
-  return __hip_atomic_load(word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-}
-HETCCL_DEVICE void store_flag(u32* word, u32 value) {
-  __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
-}
-HETCCL_DEVICE void rest_a_little() {
-  __builtin_amdgcn_s_sleep(1);
-}
-#else
-HETCCL_DEVICE u32 load_flag(volatile u32* word) {
-  return *word;
-}
-HETCCL_DEVICE void store_flag(volatile u32* word, u32 value) {
-  *word = value;
-}
-HETCCL_DEVICE void rest_a_little() {}
-#endif
-
-extern "C" __global__ void hetccl_wait_flag(u32* word, u32 value) {
-  while ((i32)(load_flag(word) - value) < 0) rest_a_little();
-  __threadfence_system();
-}
-
-extern "C" __global__ void hetccl_write_flag(u32* word, u32 value) {
-  __threadfence_system();
-  store_flag(word, value);
-}
-#endif

@@ -1,0 +1,48 @@
+#include "exec/batch.h"
+
+#include <utility>
+
+namespace hetccl::exec {
+
+using device::Work;
+
+Status Batch::wait_flag(device::Stream& stream, device::Flag& flag, uint32_t value) {
+  if (!holds_) return device_.wait_flag(stream, flag, value);
+  return hold(stream, {.kind = Work::Kind::Wait, .flag = &flag, .value = value});
+}
+
+Status Batch::write_flag(device::Stream& stream, device::Flag& flag, uint32_t value) {
+  if (!holds_) return device_.write_flag(stream, flag, value);
+  return hold(stream, {.kind = Work::Kind::Write, .flag = &flag, .value = value});
+}
+
+Status Batch::copy(device::Stream& stream, void* dst, const void* src, size_t bytes) {
+  if (!holds_) return device_.copy_soon(stream, dst, src, bytes);
+  Work work{.kind = Work::Kind::Copy};
+  work.reduction.dst = dst;
+  work.reduction.srcs[work.reduction.n_srcs++] = src;
+  work.reduction.count = bytes;
+  work.reduction.type = DataType::Uint8;
+  return hold(stream, std::move(work));
+}
+
+Status Batch::reduce(device::Stream& stream, const device::Reduction& reduction) {
+  if (!holds_) return device_.reduce(stream, reduction);
+  return hold(stream, {.kind = Work::Kind::Reduce, .reduction = reduction});
+}
+
+Status Batch::hold(device::Stream& stream, Work&& work) {
+  if (stream_ != &stream) HETCCL_TRY(flush());
+  stream_ = &stream;
+  work_.push_back(std::move(work));
+  return {};
+}
+
+Status Batch::flush() {
+  if (work_.empty()) return {};
+  const Status status = device_.run(*stream_, work_, spins_);
+  work_.clear();
+  return status;
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,35 @@
+// Device work that comes in a row on one stream, which a device may launch together: a launch costs
+// its caller more than what it does, where that is short.
+#pragma once
+
+#include <vector>
+
+#include "device/device.h"
+
+namespace hetccl::exec {
+
+/// By the launching thread alone. What it holds back is enqueued by `flush`, which has to come
+/// before any other work of that stream, and before the caller returns. It holds nothing back where
+/// the device launches nothing together.
+class Batch {
+ public:
+  /// `spins`: see device::Device::run.
+  Batch(device::Device& device, bool spins)
+      : device_(device), holds_((device.capabilities() & device::kBatches) != 0), spins_(spins) {}
+
+  Status wait_flag(device::Stream& stream, device::Flag& flag, uint32_t value);
+  Status write_flag(device::Stream& stream, device::Flag& flag, uint32_t value);
+  Status copy(device::Stream& stream, void* dst, const void* src, size_t bytes);
+  Status reduce(device::Stream& stream, const device::Reduction& reduction);
+  Status flush();
+
+ private:
+  Status hold(device::Stream& stream, device::Work&& work);
+
+  device::Device& device_;
+  const bool holds_, spins_;
+  device::Stream* stream_ = nullptr;  // of `work_`
+  std::vector<device::Work> work_;
+};
+
+}  // namespace hetccl::exec
