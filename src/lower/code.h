@@ -86,8 +86,10 @@ struct OpcodeInfo {
     kCollective = 1U << 0U,  ///< a call of the cluster's library: all its ranks make it, in order
     kTraced = 1U << 1U,      ///< it takes time that a trace shows
     kMovesBytes = 1U << 2U,  ///< its operand's bytes travel through the transport
-    kReduces = 1U << 3U,     ///< of each shard every part is read, and the root's is written;
-                             ///< without it the root's is read, and all ranks' are written
+    kReduces = 1U << 3U,     ///< it combines elements: of each shard every part is read, and the
+                             ///< root's is written; without it the root's is read, and all
+                             ///< ranks' are written
+    kMessage = 1U << 4U,     ///< it is a message of a lane
   };
   [[nodiscard]] bool is(Trait trait) const { return (traits & trait) != 0; }
 };

@@ -21,27 +21,10 @@ Operand operand_of(const Region& region) {
 }
 
 Opcode opcode_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::CclReduce:
-      return Opcode::CclReduce;
-    case StepKind::CclBroadcast:
-      return Opcode::CclBroadcast;
-    case StepKind::CclAllReduce:
-      return Opcode::CclAllReduce;
-    case StepKind::CclExchange:
-      return Opcode::CclExchange;
-    case StepKind::CclBarrier:
-      return Opcode::CclBarrier;
-    case StepKind::Send:
-      return Opcode::Send;
-    case StepKind::Recv:
-      return Opcode::Recv;
-    case StepKind::Reduce:
-      return Opcode::Reduce;
-    case StepKind::Copy:
-      break;
-  }
-  return Opcode::Copy;
+  constexpr Opcode kByKind[] = {Opcode::CclReduce,   Opcode::CclBroadcast, Opcode::CclAllReduce,
+                                Opcode::CclExchange, Opcode::CclBarrier,   Opcode::Send,
+                                Opcode::Recv,        Opcode::Reduce,       Opcode::Copy};
+  return kByKind[static_cast<size_t>(kind)];
 }
 
 bool needs_source(StepKind kind) {

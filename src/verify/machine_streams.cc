@@ -148,19 +148,18 @@ void Machine::locate(RankState& rank, const Enqueued& at) {
 Status Machine::compute(RankState& rank, const Enqueued& at) {
   const Instruction& one = rank.code(at.call, at.issue.index);
   const ThreadId thread = rank.stream_thread(one.queue, at.call);
+  const bool reduces = info_of(one.op).is(lower::OpcodeInfo::kReduces);
   HETCCL_TRY(check_itself(rank, at.call, at.issue));
   std::vector<std::vector<Value>> operands;
   HETCCL_TRY(use(rank, at.call, at.issue, rank.clocks[thread],
                  {thread, rank.counts[thread] + 1, at.issue.index, at.call}));
   for (const Operand& src : one.srcs) {
     HETCCL_ASSIGN(operands.emplace_back(), load(rank, at.call, at.issue, src, one.scale));
-    const bool decodes = one.op == Opcode::Reduce && src.region.encoded;
-    if (decodes) convert(rank, at.call, at.issue, src, false, operands.back());
+    if (reduces && src.region.encoded)
+      convert(rank, at.call, at.issue, src, false, operands.back());
   }
-  std::vector<Value> values =
-      one.op == Opcode::Copy ? operands[0] : reduced(rank, at.call, at.issue, 0, operands);
-  const bool encodes = one.op == Opcode::Reduce && one.dst.region.encoded;
-  if (encodes) convert(rank, at.call, at.issue, one.dst, true, values);
+  std::vector<Value> values = reduces ? reduced(rank, at.call, at.issue, 0, operands) : operands[0];
+  if (reduces && one.dst.region.encoded) convert(rank, at.call, at.issue, one.dst, true, values);
   store(rank, at.call, at.issue.slice, one.dst, values);
   return {};
 }

@@ -20,7 +20,7 @@ bool orders(Opcode op) {
 }
 
 bool is_post(const Instruction& one) {
-  return !lower::is_stream(one.queue) && !orders(one.op);
+  return info_of(one.op).is(OpcodeInfo::kMessage);
 }
 
 // Whether the order of two neighbours of a queue says something.
