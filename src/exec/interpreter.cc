@@ -23,6 +23,14 @@ Caching caching_of(const Operation& op, const Instruction& code, const Reduction
                                                                    : Caching::Keep;
 }
 
+// What an instruction tells. There is no stream that could wait.
+void tell_at_once(Operation& op, lower::Issue issue) {
+  const Instruction& code = op.code->list[issue.index];
+  if (code.op != Opcode::Signal && code.op != Opcode::Finish) return;
+  const lower::SyncId sync = code.op == Opcode::Signal ? code.sync : lower::kFinished;
+  op.flag(sync).word.store(op.counted(sync, issue.slice), std::memory_order_release);
+}
+
 }  // namespace
 
 Reducer reducer_of(const Call& call, bool average, bool scale) {
@@ -49,18 +57,21 @@ Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
 }
 
 Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows) {
-  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  use(&user);
   Frame frame{op, windows};
   return lower::for_each_issue(*op.code, op.n_slices,
                                [&](lower::Issue issue) { return run_on_stream(frame, issue); });
 }
 
-Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows,
+Status Interpreter::enqueue(Operation& op, device::Stream* user, std::span<Window* const> windows,
                             lower::Part part) {
-  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  use(user);
   Frame frame{op, windows};
-  return lower::for_each_issue(*op.code, op.n_slices, part,
-                               [&](lower::Issue issue) { return run_on_stream(frame, issue); });
+  return lower::for_each_issue(*op.code, op.n_slices, part, [&](lower::Issue issue) {
+    if (user != nullptr) return run_on_stream(frame, issue);
+    tell_at_once(op, issue);
+    return Status();
+  });
 }
 
 Status Interpreter::run_on_stream(Frame& frame, lower::Issue issue) {
@@ -73,18 +84,24 @@ Status Interpreter::record(Operation& op, device::Stream& user) {
                  "a graph was to record what runs on several streams. This is a defect of hetccl: "
                  "please report it");
   }
-  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  use(&user);
   Frame frame{op, {}};
   return lower::for_each_issue(*op.code, op.n_slices, [&](lower::Issue issue) {
     // The graph outlives the operation, so it must not touch the operation's words.
     const Opcode opcode = op.code->list[issue.index].op;
-    const bool records = op.code->in_body(issue.index) &&
-                         lower::is_stream(op.code->list[issue.index].queue) &&
-                         opcode != Opcode::Signal && opcode != Opcode::Wait;
-    return records ? run(frame, issue) : Status();
+    const bool records =
+        op.code->in_body(issue.index) && opcode != Opcode::Signal && opcode != Opcode::Wait;
+    return records ? run_on_stream(frame, issue) : Status();
   });
 }
 
+void Interpreter::give_up(Operation& op, device::Stream* user) {
+  op.given_up.store(true, std::memory_order_release);
+  if (user != nullptr) static_cast<void>(join(*user));  // of two failures the first is told
+  if (!finish(op, user).ok()) op.finished().word.store(1, std::memory_order_release);
+}
+
+// Has `user` wait for whatever the other streams were given.
 Status Interpreter::join(device::Stream& user) {
   for (const auto& stream : own_) {
     if (stream == nullptr) continue;
@@ -98,11 +115,10 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
   Operation& op = frame.op;
   const uint32_t k = issue.slice;
   const Instruction& code = op.code->list[issue.index];
-  device::Stream& stream = stream_of(code.queue);
   switch (code.op) {
     case Opcode::Acquire:
       if (op.turn.left == nullptr || op.turn.left->reached(op.turn.before)) return {};
-      return device_.wait_flag(stream, *op.turn.left, op.turn.before);
+      return device_.wait_flag(stream_of(code.queue), *op.turn.left, op.turn.before);
     case Opcode::Wait:
       return wait(op, code, k);
     case Opcode::Signal:
@@ -112,7 +128,7 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::Locate:
       return locate(frame, code, k);
     case Opcode::FillIdentity:
-      return op.identities.fill(stream, op.slice_elements, op.call.signature.type,
+      return op.identities.fill(stream_of(code.queue), op.slice_elements, op.call.signature.type,
                                 op.call.signature.op);
     case Opcode::Copy:
       return copy(op, code, k);
@@ -126,9 +142,9 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::CclExchange:
       return exchange(op, code, k);
     case Opcode::CclBarrier:
-      return ccl_->barrier(stream.native());
+      return ccl_->barrier(stream_of(code.queue).native());
     case Opcode::Finish:
-      return {};
+      return finish(op, streams_[code.queue]);
     default:
       return error(Code::InternalError, "%s on a stream", describe(*op.code, issue.index).c_str());
   }
@@ -145,13 +161,23 @@ Status Interpreter::wait(Operation& op, const Instruction& code, uint32_t slice)
 }
 
 Status Interpreter::signal(Operation& op, const Instruction& code, uint32_t slice) {
-  device::Stream& stream = stream_of(code.queue);
   const uint32_t count = op.counted(code.sync, slice);
   if (!op.code->syncs[code.sync].event) {
-    return device_.write_flag(stream, op.flag(code.sync), count);
+    return tell(streams_[code.queue], op.flag(code.sync), count);
   }
   HETCCL_ASSIGN(auto* event, event_of(code.sync, (count - 1) % op.code->n_slots));
-  return device_.record(*event, stream);
+  return device_.record(*event, stream_of(code.queue));
+}
+
+Status Interpreter::tell(device::Stream* stream, device::Flag& flag, uint32_t count) {
+  if (stream != nullptr) return device_.write_flag(*stream, flag, count);
+  flag.word.store(count, std::memory_order_release);
+  return {};
+}
+
+Status Interpreter::finish(Operation& op, device::Stream* stream) {
+  if (op.marks != nullptr) return op.marks->add(op.mark, *stream, op.call.launched);
+  return tell(stream, op.finished(), 1);
 }
 
 Result<Window*> Interpreter::window_of(const Frame& frame, const lower::Message& message) {

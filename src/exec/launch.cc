@@ -52,17 +52,16 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
   Status status;
   if (aborted_.load(std::memory_order_seq_cst)) {
     status = error(Code::Aborted, "the communicator was aborted");
-  } else if (!call.begun) {
+  } else if (call.begun) {
+    status = collectives_.interpreter->enqueue(op, &user, {}, {lower::Part::Section::Epilogue});
+  } else {
     if (!program.peers().empty()) wire_.find_windows(program.peers(), windows_);
     if (op.marks_start()) status = options_.device->write_flag(user, op.started(), 1);
     if (status.ok()) status = collectives_.interpreter->enqueue(op, user, windows_);
   }
-  if (status.ok()) status = finish(op, user);
   if (status.ok()) return ticket;
   // The work enqueued so far goes on until the abort that follows.
-  op.given_up.store(true, std::memory_order_release);
-  static_cast<void>(collectives_.interpreter->join(user));  // of two failures the first is told
-  if (!finish(op, user).ok()) op.finished().word.store(1, std::memory_order_release);
+  collectives_.interpreter->give_up(op, &user);
   return status;
 }
 
@@ -78,11 +77,6 @@ Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const C
     HETCCL_TRY(op.prepare_host_reductions());
   // Last: a taken turn comes back only when its operation retires.
   return collectives_.give_buffers(op, collectives_.in_flight.next());
-}
-
-Status Executor::finish(Operation& op, device::Stream& user) {
-  if (op.marks != nullptr) return op.marks->add(op.mark, user, op.call.launched);
-  return options_.device->write_flag(user, op.finished(), 1);
 }
 
 // How the engine learns of its end.

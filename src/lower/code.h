@@ -42,7 +42,7 @@ enum class Opcode : uint8_t {
   SendHeader,  ///< the message's data are in the ring: its header alone travels
   Recv,
   RecvHeader,
-  Finish,  ///< the call has ended on the user's stream
+  Finish,  ///< tells that the call has ended on its stream: the last of what streams do for it
 };
 inline constexpr size_t kOpcodes = static_cast<size_t>(Opcode::Finish) + 1;
 

@@ -27,9 +27,6 @@ Result<Step> Machine::run_next(RankState& rank) {
       finish_instruction(rank, at.call, one, rank.stream_thread(one.queue, at.call));
       break;
     }
-    case Enqueued::Kind::Tell:
-      HETCCL_TRY(tell_end(rank, at.call));
-      break;
     case Enqueued::Kind::Join:
       await_stream(rank, rank.calls[at.call].caller, rank.stream_thread(kUser, at.call));
       break;
@@ -40,14 +37,6 @@ Result<Step> Machine::run_next(RankState& rank) {
   rank.arrived = rank.reserved = false;
   ++rank.next;
   return Step::Done;
-}
-
-Status Machine::tell_end(RankState& rank, uint32_t call) {
-  CallState& state = rank.calls[call];
-  if (state.syncs[lower::kFinished].empty())
-    return error(Code::InternalError, "rank %d tells of a message's end before it", rank.rank);
-  state.finished = true;
-  return {};
 }
 
 // By an event.
@@ -66,13 +55,11 @@ void Machine::finish_instruction(RankState& rank, uint32_t call, const Instructi
     signal(rank, call, one.sync, rank.clocks[thread]);
     if (state.code->syncs[one.sync].event) {
       state.events[one.sync].push_back(rank.by_events[thread]);
-    } else {
-      state.words[thread] = rank.counts[thread];
     }
   }
   if (one.op == Opcode::Finish) {
     signal(rank, call, lower::kFinished, rank.clocks[thread]);
-    state.finished = !state.is_told;
+    state.finished = true;
   }
 }
 
