@@ -33,13 +33,6 @@ void tell_at_once(Operation& op, lower::Issue issue) {
 
 }  // namespace
 
-Reducer reducer_of(const Call& call, bool average, bool scale) {
-  if (average) return {RedOp::Avg};
-  if (scale) return {RedOp::PreMulSum, call.factor};
-  const RedOp op = call.signature.op;
-  return {op == RedOp::Avg || op == RedOp::PreMulSum ? RedOp::Sum : op};
-}
-
 Interpreter::Interpreter(device::Device& device, ccl::Communicator* ccl, int n_ranks)
     : device_(device), ccl_(ccl), n_ranks_(n_ranks) {}
 
@@ -128,11 +121,11 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::Locate:
       return locate(frame, code, k);
     case Opcode::FillIdentity:
-      return op.identities.fill(stream_of(code.queue), op.slice_elements, op.call.signature.type,
-                                op.call.signature.op);
+      return op.identities.fill(stream_of(code.queue));
     case Opcode::Copy:
       return copy(op, code, k);
     case Opcode::Reduce:
+    case Opcode::HostReduce:
       return reduce(op, code, k);
     case Opcode::CclReduce:
     case Opcode::CclBroadcast:
@@ -214,20 +207,13 @@ Status Interpreter::copy(Operation& op, const Instruction& code, uint32_t slice)
   return device_.copy_soon(stream_of(code.queue), dst.data, src.data, src.bytes);
 }
 
-bool Interpreter::scales_for_average(const Operation& op, const Instruction& code) {
-  return code.scale && op.call.signature.op == RedOp::Avg;
-}
-
 void Interpreter::choose_operator(device::Reduction& reduction, const Operation& op,
                                   const Instruction& code) const {
-  const auto [red, factor] = reducer_of(op.call, code.average, code.scale);
-  reduction.op = red;
-  reduction.factor = factor;
-  reduction.divisor = {static_cast<uint32_t>(n_ranks_), op.code->scales_averages};
-  if (!scales_for_average(op, code)) return;
-  // Every device's average divides by a power of two, and few multiply.
-  reduction.divisor = static_cast<uint32_t>(reduction.divisor.power());
-  reduction.op = RedOp::Avg;
+  const Divisor divisor{static_cast<uint32_t>(n_ranks_), op.code->scales_averages};
+  const Combining how = combining_of(op.call.signature.op, code.average, code.scale, divisor);
+  reduction.op = how.op;
+  reduction.divisor = how.divisor;
+  reduction.factor = op.call.factor;
 }
 
 Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slice) {
@@ -257,12 +243,14 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
   reduction.threads = op.call.resources.host_threads;
   reduction.caching = caching_of(op, code, reduction);
   device::Stream& stream = stream_of(code.queue);
-  return reduces_itself(device_, reduction) ? device_.reduce(stream, reduction)
-                                            : op.host_reductions.enqueue(stream, reduction);
+  return code.op == Opcode::Reduce ? device_.reduce(stream, reduction)
+                                   : op.host_reductions.enqueue(stream, reduction);
 }
 
 Reducer Interpreter::library_reducer(const Operation& op, const Instruction& code) const {
-  if (!scales_for_average(op, code)) return reducer_of(op.call, code.average, code.scale);
+  if (!code.scale || op.call.signature.op != RedOp::Avg) {
+    return {operator_of(op.call.signature.op, code.average, code.scale), op.call.factor};
+  }
   return {RedOp::PreMulSum, down_of(op.call.signature.type, static_cast<uint32_t>(n_ranks_))};
 }
 

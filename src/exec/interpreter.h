@@ -14,10 +14,6 @@
 
 namespace hetccl::exec {
 
-/// How a reduction combines and, for pre-multiplied sums, scales. An average divides and a
-/// pre-multiplied sum multiplies once, in the instructions that say so; all others sum.
-[[nodiscard]] Reducer reducer_of(const Call& call, bool average, bool scale);
-
 /// By the launching thread alone.
 class Interpreter {
  public:
@@ -69,8 +65,6 @@ class Interpreter {
   /// Sets operator, factor and divisor.
   void choose_operator(device::Reduction& reduction, const Operation& op,
                        const lower::Instruction& code) const;
-  /// Whether `code` multiplies by Divisor::down.
-  static bool scales_for_average(const Operation& op, const lower::Instruction& code);
   /// How the cluster's library reduces what `code` has it reduce.
   [[nodiscard]] Reducer library_reducer(const Operation& op, const lower::Instruction& code) const;
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);

@@ -19,11 +19,14 @@ uint64_t longest_block(const Call& call) {
 Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choice& choice,
                                              const Call& call) {
   if (!program.is_bound()) bind(program);
-  return program.lower_for({.type = call.signature.type,
-                            .count = longest_block(call),
-                            .input = call.input,
-                            .output = call.output,
-                            .choice = choice});
+  const Divisor divisor{static_cast<uint32_t>(options_.n_ranks), program.plan().scales_averages};
+  return program.lower_for(
+      {.type = call.signature.type,
+       .count = longest_block(call),
+       .input = call.input,
+       .output = call.output,
+       .choice = choice,
+       .by_host = arithmetic_by_host(*options_.device, call.signature, divisor)});
 }
 
 void Executor::bind(Program& program) {
@@ -73,8 +76,6 @@ void Executor::configure_library(const Call& call) {
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
   HETCCL_TRY(op.prepare(lowered, call));
-  if (!reduces_all_itself(*options_.device, call.signature))
-    HETCCL_TRY(op.prepare_host_reductions());
   // Last: a taken turn comes back only when its operation retires.
   return collectives_.give_buffers(op, collectives_.in_flight.next());
 }
@@ -106,7 +107,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
                                           device::Stream& user) {
   const Signature& signature = call.signature;
   const plan::Step& step = program.plan().steps[0];
-  const Reducer how = reducer_of(call, step.average, step.scale);
+  const Reducer how{operator_of(signature.op, step.average, step.scale), call.factor};
   // First: when the calls of ranks differ, each rank is asked for its own.
   note_launch(call, signature.count, 1);
   configure_library(call);

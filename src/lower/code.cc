@@ -24,6 +24,7 @@ constexpr OpcodeInfo kTable[] = {
     {"fill_identity", Unit::Stream, Takes::Dst},
     {"copy", Unit::Stream, Takes::SrcDst, kTimed},
     {"reduce", Unit::Stream, Takes::SrcDst, kAdds},
+    {"host_reduce", Unit::Stream, Takes::SrcDst, kAdds | OpcodeInfo::kByHost},
     {"ccl_reduce", Unit::Stream, Takes::Shards, kCall | OpcodeInfo::kReduces},
     {"ccl_broadcast", Unit::Stream, Takes::Shards, kCall},
     {"ccl_all_reduce", Unit::Stream, Takes::SrcDst, kCall | OpcodeInfo::kReduces},

@@ -201,4 +201,44 @@ TEST_CASE("a call's end is told once, and last, by a stream that has waited for 
               "rank 0's Code tells no end");
 }
 
+// Of one rank's product, a half each.
+TEST_CASE("what the host computes for a call is in one place, so on one stream") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("A").infos();
+  infos[0].kernels = false;
+  const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
+  const Spec spec{.collective = Collective::AllReduce, .scale = true};
+  Lowered lowered = lower_all(spec, topology, test::plan_all(spec, topology), {}).value();
+  lower::Code& code = lowered.codes[0];
+  REQUIRE(count_of(lowered.codes, Opcode::HostReduce) == 1);
+  lower::Instruction &first = code.list[code.body], second = first;
+  REQUIRE(first.op == Opcode::HostReduce);
+  first.srcs[0].region.end = first.dst.region.end = {1, 2};
+  second.srcs[0].region.begin = second.dst.region.begin = {1, 2};
+  code.list.insert(code.list.begin() + code.epilogue++, second);
+  CHECK(testing::fault(lowered) == "none");
+
+  const auto user = lower::stream_queue(lower::QueueKind::User),
+             work = lower::stream_queue(lower::QueueKind::Work);
+  const auto sync = [](Opcode op, lower::QueueId queue, lower::SyncId which) {
+    return lower::Instruction{.op = op, .queue = queue, .sync = which};
+  };
+  const auto begun = static_cast<lower::SyncId>(code.syncs.size()),
+             ended = lower::SyncId(begun + 1);
+  code.syncs.insert(code.syncs.end(), 2, {.event = true, .once = true});
+  const auto run_on = [&](Opcode op) {
+    Lowered changed = lowered;
+    lower::Code& one = changed.codes[0];
+    one.list[one.epilogue - 1].queue = work;
+    one.list[one.epilogue - 1].op = op;
+    one.list.insert(one.list.begin() + one.epilogue,
+                    {sync(Opcode::Signal, work, ended), sync(Opcode::Wait, user, ended)});
+    one.list.insert(one.list.begin() + one.body,
+                    {sync(Opcode::Signal, user, begun), sync(Opcode::Wait, work, begun)});
+    one.body += 2, one.epilogue += 2;
+    return testing::fault(changed);
+  };
+  CHECK(run_on(Opcode::Reduce) == "none");  // the device has memory for both
+  check_fault(run_on(Opcode::HostReduce), "which share memory");
+}
+
 }  // namespace hetccl::verify

@@ -11,7 +11,8 @@ using lower::Operand;
 
 Cells::Range Machine::range_of(const RankState& rank, uint32_t call, uint32_t slice,
                                const Operand& operand) const {
-  if (operand.memory == lower::Memory::Identity) return {0, 1};
+  if (operand.memory == lower::Memory::Identity || operand.memory == lower::Memory::Host)
+    return {0, 1};
   if (!calls_[call].problem->exists(rank.rank, operand.region, slice)) return {0, 0};
   return calls_[call].cells->range(rank.rank, operand.region);
 }
@@ -30,6 +31,8 @@ uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
           .scratch[(operand.region.block - operand.region.run) * size_t{slots} + slice % slots];
     case lower::Memory::Identity:
       return state.identity;
+    case lower::Memory::Host:
+      return state.host;
     default:
       return state.staging[operand.message * size_t{slots} + slice % slots];
   }

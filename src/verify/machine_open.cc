@@ -77,6 +77,7 @@ void Machine::open_call(RankState& rank, uint32_t call) {
   state.syncs.resize(state.code->syncs.size());
   state.events.resize(state.code->syncs.size());
   state.identity = rank.memory.add(1);
+  state.host = rank.memory.add(1);
   state.ring_places.assign(state.code->messages.size() * state.code->n_slots, {UINT32_MAX, 0});
   state.runs.resize(rank.clocks.size());
   for (const lower::Message& message : state.code->messages) {

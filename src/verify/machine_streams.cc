@@ -82,6 +82,7 @@ Result<Step> Machine::run_stream(RankState& rank, const Enqueued& at) {
       return Step::Done;
     case Opcode::Copy:
     case Opcode::Reduce:
+    case Opcode::HostReduce:
       HETCCL_TRY(compute(rank, at));
       return Step::Done;
     default:

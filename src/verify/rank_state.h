@@ -57,6 +57,7 @@ struct CallState {
   std::vector<uint32_t> inputs, outputs;   ///< places, by block and slice
   std::vector<uint32_t> scratch, staging;  ///< places, by block or message, and slot
   uint32_t identity = 0;                   ///< the place of the operator's identity
+  uint32_t host = 0;                       ///< the place of Memory::Host
   std::vector<RingMessage> ring_places;    ///< by message and slot: whose place exec has there
   /// The block, slice and cell of what it has encoded.
   std::set<std::array<uint32_t, 3>> encoded;
