@@ -122,7 +122,7 @@ bool Dispatch::is_device_work_alone(const Signature& signature) const {
   if (plan::is_pairwise(signature.collective) && n_ranks() > 1 && !cluster.exchanges) return false;
   // Its device multiplies what a rank alone has, or the host.
   return n_ranks() > 1 || signature.op != RedOp::PreMulSum ||
-         exec::reduces_all_itself(*device_, signature);
+         exec::arithmetic_by_host(*device_, signature, 1) == 0;
 }
 
 Result<Dispatch::Ticket> Dispatch::launch(Work work) {

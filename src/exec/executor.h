@@ -162,7 +162,6 @@ class Executor : public progress::Driven {
   Status prepare(Operation& op, const Program::Lowered& lowered, const Call& call);
   void configure_library(const Call& call);
   void choose_end(Operation& op);
-  Status finish(Operation& op, device::Stream& user);
   // meet.cc
   [[nodiscard]] Result<std::unique_ptr<MessageOrder>> make_order(int peer, bool send,
                                                                  Window* window, bool direct) const;
@@ -179,11 +178,11 @@ class Executor : public progress::Driven {
   static Record record_of(const Operation& message);
   Status enqueue(device::Stream* user);
   [[nodiscard]] device::Stream* stream_of(const Operation& op, device::Stream* user) const;
-  Status enqueue(Operation& op, const lower::Group::Action& action, device::Stream* stream,
-                 device::Stream* user);
+  /// `run()` does a part of the Code of `action`'s message, on `stream`.
+  template <typename Run>
+  Status carry_out(const lower::Group::Action& action, device::Stream* stream, device::Stream* user,
+                   Run&& run);
   Status join(device::Stream& stream, device::Stream& user);
-  Status capture(const Message& message, const Message* other_end,
-                 const lower::Group::Action& action, device::Stream& user);
   void give_up(device::Stream* user);
   // executor.cc
   void admit();

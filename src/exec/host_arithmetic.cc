@@ -13,24 +13,36 @@ void compute(void* reduction) {
 
 }  // namespace
 
-bool reduces_itself(const device::Device& device, const device::Reduction& reduction) {
-  const bool by_fraction = reduction.op == RedOp::Avg && !is_integer(reduction.type) &&
-                           reduction.divisor.scaled && reduction.divisor.quotient() != 1;
-  const uint32_t needed =
-      reduction.encoded != 0 || by_fraction ? device::kEncodes : device::kKernels;
-  return (device.capabilities() & needed) != 0 && device.supports(reduction.type, reduction.op);
+RedOp operator_of(RedOp call, bool average, bool scale) {
+  if (average) return RedOp::Avg;
+  if (scale) return RedOp::PreMulSum;
+  return call == RedOp::Avg || call == RedOp::PreMulSum ? RedOp::Sum : call;
 }
 
-bool reduces_all_itself(const device::Device& device, const Signature& call) {
-  const auto itself = [&](RedOp op, uint32_t encoded) {
-    return reduces_itself(device, {.type = call.type,
-                                   .op = op,
-                                   .divisor = Divisor(3, true),  // the most that it may take
-                                   .encoded = encoded});
+Combining combining_of(RedOp call, bool average, bool scale, Divisor divisor) {
+  if (!scale || call != RedOp::Avg) return {operator_of(call, average, scale), divisor};
+  // Every device's average divides by a power of two, and few multiply.
+  return {RedOp::Avg, static_cast<uint32_t>(divisor.power())};
+}
+
+uint8_t arithmetic_by_host(const device::Device& device, const Signature& call, Divisor divisor) {
+  const auto does = [&](bool average, bool scale, bool encoded) {
+    const Combining how = combining_of(call.op, average, scale, divisor);
+    const bool by_fraction = how.op == RedOp::Avg && !is_integer(call.type) && how.divisor.scaled &&
+                             how.divisor.quotient() != 1;
+    const uint32_t needed = encoded || by_fraction ? device::kEncodes : device::kKernels;
+    return (device.capabilities() & needed) != 0 && device.supports(call.type, how.op);
   };
-  // Averages, multiples and gathers have sums in them.
-  return itself(RedOp::Sum, 0) && (!reduces(call.collective) || itself(call.op, 0)) &&
-         (call.encoding.is_none() || itself(RedOp::Sum, 1));
+  const bool averages = call.op == RedOp::Avg, scales = averages || call.op == RedOp::PreMulSum;
+  uint8_t by_host = 0;
+  for (int kind = 0; kind < 8; ++kind) {
+    const bool average = (kind & 1) != 0, scale = (kind & 2) != 0, encoded = (kind & 4) != 0;
+    const bool occurs =
+        (averages || !average) && (scales || !scale) && (!encoded || !call.encoding.is_none());
+    if (occurs && !does(average, scale, encoded))
+      by_host |= lower::arithmetic_of(average, scale, encoded);
+  }
+  return by_host;
 }
 
 Status HostReductions::prepare(size_t n, size_t n_srcs, size_t bytes) {
@@ -65,20 +77,27 @@ Status HostReductions::enqueue(device::Stream& stream, const device::Reduction& 
                       bytes_of_operand(call, device::Reduction::kMaxSources));
 }
 
-Status IdentityArray::fill(device::Stream& stream, size_t count, DataType type, RedOp op) {
+Status IdentityArray::prepare(size_t count, DataType type, RedOp op) {
   if (count <= count_ && type == type_ && op == op_) return {};
   const size_t width = size_of(type);
   count_ = 0;
+  filled_ = false;
   HETCCL_TRY(array_.reserve(count * width));
   HETCCL_TRY(source_.reserve(count * width));
   const Factor identity = identity_of(type, op);
   for (size_t i = 0; i < count; ++i) {
     std::memcpy(source_.data() + i * width, identity.element, width);
   }
-  HETCCL_TRY(device_.copy(stream, array_.data(), source_.data(), count * width));
   type_ = type;
   op_ = op;
   count_ = count;
+  return {};
+}
+
+Status IdentityArray::fill(device::Stream& stream) {
+  if (filled_) return {};
+  HETCCL_TRY(device_.copy(stream, array_.data(), source_.data(), count_ * size_of(type_)));
+  filled_ = true;
   return {};
 }
 

@@ -8,14 +8,25 @@
 #include "base/types.h"
 #include "device/device.h"
 #include "exec/arena.h"
+#include "lower/geometry.h"
 
 namespace hetccl::exec {
 
-/// Whether `device` computes such reductions itself; of encoded operands they are sums and
-/// averages.
-[[nodiscard]] bool reduces_itself(const device::Device& device, const device::Reduction& reduction);
-/// Whether it does so in all steps of such a call.
-[[nodiscard]] bool reduces_all_itself(const device::Device& device, const Signature& call);
+/// The operator of a step of a call that combines by `call`. An average divides and a
+/// pre-multiplied sum multiplies once, in the steps that say so; all others sum.
+[[nodiscard]] RedOp operator_of(RedOp call, bool average, bool scale);
+
+/// How a device, or the host for it, combines in such a step.
+struct Combining {
+  RedOp op{};
+  Divisor divisor;
+};
+/// `divisor` is the call's.
+[[nodiscard]] Combining combining_of(RedOp call, bool average, bool scale, Divisor divisor);
+
+/// The arithmetic of a call's steps that `device` cannot do, as lower::CallShape has it.
+[[nodiscard]] uint8_t arithmetic_by_host(const device::Device& device, const Signature& call,
+                                         Divisor divisor);
 
 /// The reductions of one operation that the host computes, each in its turn on one stream.
 class HostReductions {
@@ -47,9 +58,10 @@ class IdentityArray {
         array_(device, Arena::Kind::Device),
         source_(device, Arena::Kind::Pinned) {}
 
-  /// `count` elements, there for what is enqueued on `stream` later; the array's last use must be
-  /// complete.
-  Status fill(device::Stream& stream, size_t count, DataType type, RedOp op);
+  /// Takes memory for `count` elements; the array's last use must be complete.
+  Status prepare(size_t count, DataType type, RedOp op);
+  /// They are there for what is enqueued on `stream` later.
+  Status fill(device::Stream& stream);
   [[nodiscard]] std::byte* data() const { return array_.data(); }
 
  private:
@@ -58,6 +70,7 @@ class IdentityArray {
   DataType type_{};
   RedOp op_{};
   size_t count_ = 0;
+  bool filled_ = false;
 };
 
 }  // namespace hetccl::exec

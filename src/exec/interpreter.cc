@@ -23,14 +23,15 @@ Caching caching_of(const Operation& op, const Instruction& code, const Reduction
                                                                    : Caching::Keep;
 }
 
-}  // namespace
-
-Reducer reducer_of(const Call& call, bool average, bool scale) {
-  if (average) return {RedOp::Avg};
-  if (scale) return {RedOp::PreMulSum, call.factor};
-  const RedOp op = call.signature.op;
-  return {op == RedOp::Avg || op == RedOp::PreMulSum ? RedOp::Sum : op};
+// What an instruction tells. There is no stream that could wait.
+void tell_at_once(Operation& op, lower::Issue issue) {
+  const Instruction& code = op.code->list[issue.index];
+  if (code.op != Opcode::Signal && code.op != Opcode::Finish) return;
+  const lower::SyncId sync = code.op == Opcode::Signal ? code.sync : lower::kFinished;
+  op.flag(sync).word.store(op.counted(sync, issue.slice), std::memory_order_release);
 }
+
+}  // namespace
 
 Interpreter::Interpreter(device::Device& device, Batch& batch, ccl::Communicator* ccl, int n_ranks)
     : device_(device), batch_(batch), ccl_(ccl), n_ranks_(n_ranks) {}
@@ -49,18 +50,21 @@ Result<std::unique_ptr<Interpreter>> Interpreter::create(device::Device& device,
 }
 
 Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows) {
-  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  use(&user);
   Frame frame{op, windows};
   return lower::for_each_issue(*op.code, op.n_slices,
                                [&](lower::Issue issue) { return run_on_stream(frame, issue); });
 }
 
-Status Interpreter::enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows,
+Status Interpreter::enqueue(Operation& op, device::Stream* user, std::span<Window* const> windows,
                             lower::Part part) {
-  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  use(user);
   Frame frame{op, windows};
-  return lower::for_each_issue(*op.code, op.n_slices, part,
-                               [&](lower::Issue issue) { return run_on_stream(frame, issue); });
+  return lower::for_each_issue(*op.code, op.n_slices, part, [&](lower::Issue issue) {
+    if (user != nullptr) return run_on_stream(frame, issue);
+    tell_at_once(op, issue);
+    return Status();
+  });
 }
 
 Status Interpreter::run_on_stream(Frame& frame, lower::Issue issue) {
@@ -73,18 +77,25 @@ Status Interpreter::record(Operation& op, device::Stream& user) {
                  "a graph was to record what runs on several streams. This is a defect of hetccl: "
                  "please report it");
   }
-  streams_[lower::stream_queue(QueueKind::User)] = &user;
+  use(&user);
   Frame frame{op, {}};
   return lower::for_each_issue(*op.code, op.n_slices, [&](lower::Issue issue) {
     // The graph outlives the operation, so it must not touch the operation's words.
     const Opcode opcode = op.code->list[issue.index].op;
-    const bool records = op.code->in_body(issue.index) &&
-                         lower::is_stream(op.code->list[issue.index].queue) &&
-                         opcode != Opcode::Signal && opcode != Opcode::Wait;
-    return records ? run(frame, issue) : Status();
+    const bool records =
+        op.code->in_body(issue.index) && opcode != Opcode::Signal && opcode != Opcode::Wait;
+    return records ? run_on_stream(frame, issue) : Status();
   });
 }
 
+void Interpreter::give_up(Operation& op, device::Stream* user) {
+  op.given_up.store(true, std::memory_order_release);
+  if (user != nullptr) static_cast<void>(join(*user));  // of two failures the first is told
+  if (!finish(op, user).ok() || !batch_.flush().ok())
+    op.finished().word.store(1, std::memory_order_release);
+}
+
+// Has `user` wait for whatever the other streams were given.
 Status Interpreter::join(device::Stream& user) {
   HETCCL_TRY(batch_.flush());
   for (const auto& stream : own_) {
@@ -99,12 +110,11 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
   Operation& op = frame.op;
   const uint32_t k = issue.slice;
   const Instruction& code = op.code->list[issue.index];
-  device::Stream& stream = stream_of(code.queue);
   if (lower::info_of(code.op).is(lower::OpcodeInfo::kCollective)) HETCCL_TRY(batch_.flush());
   switch (code.op) {
     case Opcode::Acquire:
       if (op.turn.left == nullptr || op.turn.left->reached(op.turn.before)) return {};
-      return batch_.wait_flag(stream, *op.turn.left, op.turn.before);
+      return batch_.wait_flag(stream_of(code.queue), *op.turn.left, op.turn.before);
     case Opcode::Wait:
       return wait(op, code, k);
     case Opcode::Signal:
@@ -115,11 +125,11 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
       return locate(frame, code, k);
     case Opcode::FillIdentity:
       HETCCL_TRY(batch_.flush());
-      return op.identities.fill(stream, op.slice_elements, op.call.signature.type,
-                                op.call.signature.op);
+      return op.identities.fill(stream_of(code.queue));
     case Opcode::Copy:
       return copy(op, code, k);
     case Opcode::Reduce:
+    case Opcode::HostReduce:
       return reduce(op, code, k);
     case Opcode::CclReduce:
     case Opcode::CclBroadcast:
@@ -129,9 +139,9 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::CclExchange:
       return exchange(op, code, k);
     case Opcode::CclBarrier:
-      return ccl_->barrier(stream.native());
+      return ccl_->barrier(stream_of(code.queue).native());
     case Opcode::Finish:
-      return {};
+      return finish(op, streams_[code.queue]);
     default:
       return error(Code::InternalError, "%s on a stream", describe(*op.code, issue.index).c_str());
   }
@@ -149,14 +159,25 @@ Status Interpreter::wait(Operation& op, const Instruction& code, uint32_t slice)
 }
 
 Status Interpreter::signal(Operation& op, const Instruction& code, uint32_t slice) {
-  device::Stream& stream = stream_of(code.queue);
   const uint32_t count = op.counted(code.sync, slice);
   if (!op.code->syncs[code.sync].event) {
-    return batch_.write_flag(stream, op.flag(code.sync), count);
+    return tell(streams_[code.queue], op.flag(code.sync), count);
   }
   HETCCL_TRY(batch_.flush());
   HETCCL_ASSIGN(auto* event, event_of(code.sync, (count - 1) % op.code->n_slots));
-  return device_.record(*event, stream);
+  return device_.record(*event, stream_of(code.queue));
+}
+
+Status Interpreter::tell(device::Stream* stream, device::Flag& flag, uint32_t count) {
+  if (stream != nullptr) return batch_.write_flag(*stream, flag, count);
+  flag.word.store(count, std::memory_order_release);
+  return {};
+}
+
+Status Interpreter::finish(Operation& op, device::Stream* stream) {
+  if (op.marks == nullptr) return tell(stream, op.finished(), 1);
+  HETCCL_TRY(batch_.flush());
+  return op.marks->add(op.mark, *stream, op.call.launched);
 }
 
 Result<Window*> Interpreter::window_of(const Frame& frame, const lower::Message& message) {
@@ -193,20 +214,13 @@ Status Interpreter::copy(Operation& op, const Instruction& code, uint32_t slice)
   return batch_.copy(stream_of(code.queue), dst.data, src.data, src.bytes);
 }
 
-bool Interpreter::scales_for_average(const Operation& op, const Instruction& code) {
-  return code.scale && op.call.signature.op == RedOp::Avg;
-}
-
 void Interpreter::choose_operator(device::Reduction& reduction, const Operation& op,
                                   const Instruction& code) const {
-  const auto [red, factor] = reducer_of(op.call, code.average, code.scale);
-  reduction.op = red;
-  reduction.factor = factor;
-  reduction.divisor = {static_cast<uint32_t>(n_ranks_), op.code->scales_averages};
-  if (!scales_for_average(op, code)) return;
-  // Every device's average divides by a power of two, and few multiply.
-  reduction.divisor = static_cast<uint32_t>(reduction.divisor.power());
-  reduction.op = RedOp::Avg;
+  const Divisor divisor{static_cast<uint32_t>(n_ranks_), op.code->scales_averages};
+  const Combining how = combining_of(op.call.signature.op, code.average, code.scale, divisor);
+  reduction.op = how.op;
+  reduction.divisor = how.divisor;
+  reduction.factor = op.call.factor;
 }
 
 Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slice) {
@@ -236,13 +250,15 @@ Status Interpreter::reduce(Operation& op, const Instruction& code, uint32_t slic
   reduction.threads = op.call.resources.host_threads;
   reduction.caching = caching_of(op, code, reduction);
   device::Stream& stream = stream_of(code.queue);
-  if (reduces_itself(device_, reduction)) return batch_.reduce(stream, reduction);
+  if (code.op == Opcode::Reduce) return batch_.reduce(stream, reduction);
   HETCCL_TRY(batch_.flush());
   return op.host_reductions.enqueue(stream, reduction);
 }
 
 Reducer Interpreter::library_reducer(const Operation& op, const Instruction& code) const {
-  if (!scales_for_average(op, code)) return reducer_of(op.call, code.average, code.scale);
+  if (!code.scale || op.call.signature.op != RedOp::Avg) {
+    return {operator_of(op.call.signature.op, code.average, code.scale), op.call.factor};
+  }
   return {RedOp::PreMulSum, down_of(op.call.signature.type, static_cast<uint32_t>(n_ranks_))};
 }
 

@@ -15,10 +15,6 @@
 
 namespace hetccl::exec {
 
-/// How a reduction combines and, for pre-multiplied sums, scales. An average divides and a
-/// pre-multiplied sum multiplies once, in the instructions that say so; all others sum.
-[[nodiscard]] Reducer reducer_of(const Call& call, bool average, bool scale);
-
 /// By the launching thread alone.
 class Interpreter {
  public:
@@ -30,15 +26,17 @@ class Interpreter {
                                                      std::initializer_list<lower::QueueKind> kinds);
 
   /// Enqueues all that `op`'s streams do, `user` being the user's; `windows` by lane, null where
-  /// the Code uses none. The caller runs what comes last, `Finish`.
+  /// the Code uses none.
   Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows);
-  /// A part of that: with those of other operations between them, none holds up another.
-  Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows,
+  /// A part of that: with those of other operations between them, none holds up another. Where
+  /// `user` is null, nobody waits for what its stream would, and what it would tell is told at
+  /// once.
+  Status enqueue(Operation& op, device::Stream* user, std::span<Window* const> windows,
                  lower::Part part);
   /// The same of the body alone, for a graph that records `user`.
   Status record(Operation& op, device::Stream& user);
-  /// Has `user` wait for whatever the other streams were given.
-  Status join(device::Stream& user);
+  /// After `enqueue` has failed: `op` ends once all streams have done what they were given.
+  void give_up(Operation& op, device::Stream* user);
 
  private:
   // The state of one launch.
@@ -50,10 +48,14 @@ class Interpreter {
 
   Interpreter(device::Device& device, Batch& batch, ccl::Communicator* ccl, int n_ranks);
   [[nodiscard]] device::Stream& stream_of(lower::QueueId queue) { return *streams_[queue]; }
+  void use(device::Stream* user) { streams_[lower::stream_queue(lower::QueueKind::User)] = user; }
   Status run_on_stream(Frame& frame, lower::Issue issue);
   Status run(Frame& frame, lower::Issue issue);
   Status wait(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status signal(Operation& op, const lower::Instruction& code, uint32_t slice);
+  Status tell(device::Stream* stream, device::Flag& flag, uint32_t count);
+  Status finish(Operation& op, device::Stream* stream);
+  Status join(device::Stream& user);
   static Result<Window*> window_of(const Frame& frame, const lower::Message& message);
   Status reserve(Frame& frame, const lower::Instruction& code, uint32_t slice);
   Status locate(Frame& frame, const lower::Instruction& code, uint32_t slice);
@@ -65,8 +67,6 @@ class Interpreter {
   /// Sets operator, factor and divisor.
   void choose_operator(device::Reduction& reduction, const Operation& op,
                        const lower::Instruction& code) const;
-  /// Whether `code` multiplies by Divisor::down.
-  static bool scales_for_average(const Operation& op, const lower::Instruction& code);
   /// How the cluster's library reduces what `code` has it reduce.
   [[nodiscard]] Reducer library_reducer(const Operation& op, const lower::Instruction& code) const;
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);

@@ -19,11 +19,14 @@ uint64_t longest_block(const Call& call) {
 Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choice& choice,
                                              const Call& call) {
   if (!program.is_bound()) bind(program);
-  return program.lower_for({.type = call.signature.type,
-                            .count = longest_block(call),
-                            .input = call.input,
-                            .output = call.output,
-                            .choice = choice});
+  const Divisor divisor{static_cast<uint32_t>(options_.n_ranks), program.plan().scales_averages};
+  return program.lower_for(
+      {.type = call.signature.type,
+       .count = longest_block(call),
+       .input = call.input,
+       .output = call.output,
+       .choice = choice,
+       .by_host = arithmetic_by_host(*options_.device, call.signature, divisor)});
 }
 
 void Executor::bind(Program& program) {
@@ -52,19 +55,17 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
   Status status;
   if (aborted_.load(std::memory_order_seq_cst)) {
     status = error(Code::Aborted, "the communicator was aborted");
-  } else if (!call.begun) {
+  } else if (call.begun) {
+    status = collectives_.interpreter->enqueue(op, &user, {}, {lower::Part::Section::Epilogue});
+  } else {
     if (!program.peers().empty()) wire_.find_windows(program.peers(), windows_);
     if (op.marks_start()) status = options_.device->write_flag(user, op.started(), 1);
     if (status.ok()) status = collectives_.interpreter->enqueue(op, user, windows_);
   }
-  if (status.ok()) status = finish(op, user);
   if (status.ok()) status = batch_->flush();
   if (status.ok()) return ticket;
   // The work enqueued so far goes on until the abort that follows.
-  op.given_up.store(true, std::memory_order_release);
-  static_cast<void>(collectives_.interpreter->join(user));  // of two failures the first is told
-  if (!finish(op, user).ok() || !batch_->flush().ok())
-    op.finished().word.store(1, std::memory_order_release);
+  collectives_.interpreter->give_up(op, &user);
   return status;
 }
 
@@ -76,16 +77,8 @@ void Executor::configure_library(const Call& call) {
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
   HETCCL_TRY(op.prepare(lowered, call));
-  if (!reduces_all_itself(*options_.device, call.signature))
-    HETCCL_TRY(op.prepare_host_reductions());
   // Last: a taken turn comes back only when its operation retires.
   return collectives_.give_buffers(op, collectives_.in_flight.next());
-}
-
-Status Executor::finish(Operation& op, device::Stream& user) {
-  if (op.marks == nullptr) return batch_->write_flag(user, op.finished(), 1);
-  HETCCL_TRY(batch_->flush());
-  return op.marks->add(op.mark, user, op.call.launched);
 }
 
 // How the engine learns of its end.
@@ -115,7 +108,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
                                           device::Stream& user) {
   const Signature& signature = call.signature;
   const plan::Step& step = program.plan().steps[0];
-  const Reducer how = reducer_of(call, step.average, step.scale);
+  const Reducer how{operator_of(signature.op, step.average, step.scale), call.factor};
   // First: when the calls of ranks differ, each rank is asked for its own.
   note_launch(call, signature.count, 1);
   configure_library(call);

@@ -157,7 +157,11 @@ Status Executor::enqueue(device::Stream* user) {
   if (user != nullptr && group_.forks()) HETCCL_TRY(options_.device->record(*forked_, *user));
   HETCCL_TRY(group_.for_each_action(user != nullptr, [&](const lower::Group::Action& action) {
     Operation& op = *launching_[action.member];
-    return enqueue(op, action, stream_of(op, user), user);
+    device::Stream* const stream = stream_of(op, user);
+    return carry_out(action, stream, user, [&] {
+      MessageOrder& order = order_of(op);
+      return order.interpreter_of(op).enqueue(op, stream, {&order.window, 1}, action.part);
+    });
   }));
   return batch_->flush();
 }
@@ -168,21 +172,15 @@ device::Stream* Executor::stream_of(const Operation& op, device::Stream* user) c
   return on_user ? user : order_of(op).stream.get();
 }
 
-Status Executor::enqueue(Operation& op, const lower::Group::Action& action, device::Stream* stream,
-                         device::Stream* user) {
+template <typename Run>
+Status Executor::carry_out(const lower::Group::Action& action, device::Stream* stream,
+                           device::Stream* user, Run&& run) {
   using Kind = lower::Group::Action::Kind;
-  MessageOrder& order = order_of(op);
   switch (action.kind) {
     case Kind::Fork:
       return options_.device->wait(*stream, *forked_);
     case Kind::Run:
-      if (stream == nullptr) return {};
-      return order.interpreter_of(op).enqueue(op, *stream, {&order.window, 1}, action.part);
-    case Kind::End:
-      if (stream != nullptr) return batch_->write_flag(*stream, op.finished(), 1);
-      op.finished().word.store(1, std::memory_order_release);
-      op.started().word.store(1, std::memory_order_release);
-      return {};
+      return run();
     case Kind::Join:
       return join(*stream, *user);
   }
@@ -207,30 +205,16 @@ Status Executor::capture(std::span<const Message> messages, device::Stream& user
   }));
   if (group_.forks()) HETCCL_TRY(options_.device->record(*forked_, user));
   return group_.for_each_action(true, [&](const lower::Group::Action& action) {
-    const auto& [message, other_end] = captured[action.member];
-    return capture(*message, other_end, action, user);
+    const Message& message = *captured[action.member].first;
+    const Message* const other_end = captured[action.member].second;
+    const bool on_user = other_end != nullptr || group_.uses_user_stream();
+    device::Stream& stream = on_user ? user : *messages_.of(message).library->recorded;
+    // Its Code's body alone, once: the rest is what the host is told.
+    using enum lower::Part::Section;
+    const bool records = action.part.section == (other_end != nullptr ? Prologue : Body);
+    return carry_out(action, &stream, &user,
+                     [&] { return records ? record(message, other_end, stream) : Status(); });
   });
-}
-
-// Its Code's body alone: the rest is what the host is told.
-Status Executor::capture(const Message& message, const Message* other_end,
-                         const lower::Group::Action& action, device::Stream& user) {
-  using Kind = lower::Group::Action::Kind;
-  const bool on_user = other_end != nullptr || group_.uses_user_stream();
-  device::Stream& stream = on_user ? user : *messages_.of(message).library->recorded;
-  const bool records = action.part.section == (other_end != nullptr ? lower::Part::Section::Prologue
-                                                                    : lower::Part::Section::Body);
-  switch (action.kind) {
-    case Kind::Fork:
-      return options_.device->wait(stream, *forked_);
-    case Kind::Run:
-      return records ? record(message, other_end, stream) : Status();
-    case Kind::End:
-      return {};
-    case Kind::Join:
-      return join(stream, user);
-  }
-  return {};
 }
 
 Status Executor::record(const Message& message, const Message* other_end, device::Stream& stream) {
@@ -251,10 +235,7 @@ void Executor::give_up(device::Stream* user) {
     device::Stream* const last = stream_of(*one, user);
     if (user != nullptr && last != user)
       static_cast<void>(join(*last, *user));  // of two failures the first is told
-    one->given_up.store(true, std::memory_order_release);
-    const bool drains = last != nullptr && order_of(*one).interpreter_of(*one).join(*last).ok() &&
-                        batch_->write_flag(*last, one->finished(), 1).ok() && batch_->flush().ok();
-    if (!drains) one->finished().word.store(1, std::memory_order_release);
+    order_of(*one).interpreter_of(*one).give_up(*one, last);
   }
 }
 

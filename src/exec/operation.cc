@@ -33,7 +33,7 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   const size_t n_flags = code->syncs.size();
   HETCCL_TRY(flag_memory.reserve(n_flags * sizeof(device::Flag)));
   for (size_t i = 0; i < n_flags; ++i) new (flags() + i) device::Flag();
-  return {};
+  return code->host_reduces > 0 || code->uses_identity ? prepare_arithmetic() : Status();
 }
 
 size_t Operation::scratch_bytes() const {
@@ -45,7 +45,8 @@ size_t Operation::staging_bytes() const {
 }
 
 Status Operation::use_own_buffers() {
-  return own_.reserve(scratch_bytes(), staging_bytes());
+  const bool none = code->scratch_blocks + code->staged_blocks == 0;
+  return none ? Status() : own_.reserve(scratch_bytes(), staging_bytes());
 }
 
 void Operation::use(const Rotation::Turn& taken) {
@@ -53,16 +54,15 @@ void Operation::use(const Rotation::Turn& taken) {
   buffers_ = taken.buffers;
 }
 
-Status Operation::prepare_host_reductions() {
-  const size_t slice_bytes = std::max(slice_elements * size_of(call.signature.type),
-                                      encoded_bytes(call.signature.encoding, slice_elements));
-  size_t n_reduces = 0, most_sources = 0;
-  for (const lower::Instruction& one : code->list) {
-    if (one.op != lower::Opcode::Reduce) continue;
-    ++n_reduces;
-    most_sources = std::max(most_sources, one.srcs.size());
-  }
-  return host_reductions.prepare(n_reduces * n_slices, most_sources, slice_bytes);
+Status Operation::prepare_arithmetic() {
+  const Signature& signature = call.signature;
+  if (code->uses_identity)
+    HETCCL_TRY(identities.prepare(slice_elements, signature.type, signature.op));
+  if (code->host_reduces == 0) return {};
+  const size_t slice_bytes = std::max(slice_elements * size_of(signature.type),
+                                      encoded_bytes(signature.encoding, slice_elements));
+  return host_reductions.prepare(size_t{code->host_reduces} * n_slices, code->host_sources,
+                                 slice_bytes);
 }
 
 Operation::Extent Operation::block_of(const plan::Region& region) const {
@@ -133,6 +133,8 @@ Span Operation::resolve(const lower::Operand& operand, uint32_t k) const {
       return at(buffers_->scratch.data());
     case Memory::Identity:
       return {identities.data(), extent.count, bytes};
+    case Memory::Host:  // is no operand's
+      break;
     case Memory::Staging: {
       const size_t place =
           size_t{k % code->n_slots} * code->staged_blocks + code->messages[operand.message].staged;

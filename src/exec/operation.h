@@ -62,7 +62,8 @@ struct Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// For a call: takes memory for flags, and resets them.
+  /// For a call: takes memory for flags, which it resets, for the host's arithmetic and for
+  /// identities.
   Status prepare(const Program::Lowered& lowered, const Call& call);
   /// What it needs once it is prepared, in bytes.
   [[nodiscard]] size_t scratch_bytes() const;
@@ -70,8 +71,6 @@ struct Operation {
   /// Has it work in buffers of its own, or in those of a turn: after `prepare`.
   Status use_own_buffers();
   void use(const Rotation::Turn& turn);
-  /// Takes memory for its reductions to be done by the host.
-  Status prepare_host_reductions();
 
   /// Where `operand` lies in slice `k`.
   [[nodiscard]] Span resolve(const lower::Operand& operand, uint32_t k) const;
@@ -168,6 +167,7 @@ struct Operation {
   uint64_t posting = 0;     ///< its place among all messages of this rank
 
  private:
+  Status prepare_arithmetic();
   /// Elements [offset, offset + count) of a buffer; of scratch, from its element `base` on.
   struct Extent {
     uint64_t offset = 0, count = 0;

@@ -6,8 +6,7 @@ namespace hetccl::exec {
 
 lower::RankTraits traits_of(const device::Device& device, int local_rank) {
   const uint32_t capabilities = device.capabilities();
-  return {local_rank, (capabilities & device::kHostAccessible) != 0,
-          (capabilities & device::kKernels) != 0};
+  return {local_rank, (capabilities & device::kHostAccessible) != 0};
 }
 
 Program::Program(plan::RankPlan plan)
@@ -22,7 +21,7 @@ void Program::bind(lower::Target target) {
 
 Result<Program::Lowered> Program::lower_for(const lower::CallShape& shape) {
   const bool even = !shape.is_uneven();
-  const Kind kind{shape.type, shape.count, shape.choice};
+  const Kind kind{shape.type, shape.count, shape.choice, shape.by_host};
   for (const Recent& recent : recent_) {
     if (even && recent.kind == kind) return recent.lowered;
   }

@@ -48,6 +48,7 @@ class Program {
     DataType type{};
     uint64_t count = 0;
     plan::Choice choice;
+    uint8_t by_host = 0;
     bool operator==(const Kind&) const = default;
   };
   static constexpr size_t kRecent = 16;

@@ -71,14 +71,17 @@ TEST_CASE("another kind of call has other Code") {
   codes.insert(program.lower_for(shape(2 * 4096)).value().code);             // fewer slots
   codes.insert(program.lower_for(shape(64)).value().code);                   // short
   codes.insert(program.lower_for(shape(1 << 20, {kRing, 3})).value().code);  // beside the ring
-  CHECK(codes.size() == 5);
+  lower::CallShape by_host = shape(1 << 16);
+  by_host.by_host = lower::kAllArithmetic;
+  codes.insert(program.lower_for(by_host).value().code);
+  CHECK(codes.size() == 6);
   // All of them are kept.
   for (int round = 0; round < 2; ++round) {
     codes.insert(program.lower_for(shape(64)).value().code);
     codes.insert(program.lower_for(shape(1 << 16)).value().code);
     codes.insert(program.lower_for(shape(2 * 4096)).value().code);
   }
-  CHECK(codes.size() == 5);
+  CHECK(codes.size() == 6);
 }
 
 TEST_CASE("a call like the last one is not even cut again") {

@@ -18,12 +18,8 @@ constexpr auto kFarewell = std::chrono::milliseconds(500);
 
 bool is_message(const Operation& op, Issue issue) {
   const Instruction& code = op.code->list[issue.index];
-  return code.op != Opcode::Wait && code.op != Opcode::Acquire &&
+  return lower::info_of(code.op).is(lower::OpcodeInfo::kMessage) &&
          op.travels(code.message, issue.slice);
-}
-
-bool by_header(Opcode op) {
-  return !lower::info_of(op).is(lower::OpcodeInfo::kMovesBytes);
 }
 
 const lower::Operand& operand_of(const Instruction& code) {
@@ -229,7 +225,7 @@ void Wire::post(Lane& lane, Queue& queue, Place place, TimePoint now) {
   const Instruction& code = op.code->list[issue.index];
   const lower::Operand& operand = operand_of(code);
   const size_t bytes = op.bytes_of(operand.region, issue.slice);
-  const bool header = by_header(code.op);
+  const bool header = !lower::info_of(code.op).is(lower::OpcodeInfo::kMovesBytes);
   transport::Transfer transfer;
   transfer.data = header ? nullptr : op.resolve(operand, issue.slice).data;
   transfer.bytes = header ? 0 : bytes;

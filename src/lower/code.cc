@@ -10,7 +10,9 @@ using Takes = OpcodeInfo::Operands;
 
 constexpr uint8_t kTimed = OpcodeInfo::kTraced;
 constexpr uint8_t kCall = OpcodeInfo::kTraced | OpcodeInfo::kCollective;
-constexpr uint8_t kBytes = OpcodeInfo::kTraced | OpcodeInfo::kMovesBytes;
+constexpr uint8_t kAdds = OpcodeInfo::kTraced | OpcodeInfo::kReduces;
+constexpr uint8_t kHeader = OpcodeInfo::kTraced | OpcodeInfo::kMessage;
+constexpr uint8_t kBytes = kHeader | OpcodeInfo::kMovesBytes;
 // By opcode.
 constexpr OpcodeInfo kTable[] = {
     {"acquire", Unit::Any, Takes::None},
@@ -21,16 +23,17 @@ constexpr OpcodeInfo kTable[] = {
     {"acknowledge", Unit::Wire, Takes::Message},
     {"fill_identity", Unit::Stream, Takes::Dst},
     {"copy", Unit::Stream, Takes::SrcDst, kTimed},
-    {"reduce", Unit::Stream, Takes::SrcDst, kTimed},
+    {"reduce", Unit::Stream, Takes::SrcDst, kAdds},
+    {"host_reduce", Unit::Stream, Takes::SrcDst, kAdds | OpcodeInfo::kByHost},
     {"ccl_reduce", Unit::Stream, Takes::Shards, kCall | OpcodeInfo::kReduces},
     {"ccl_broadcast", Unit::Stream, Takes::Shards, kCall},
-    {"ccl_all_reduce", Unit::Stream, Takes::SrcDst, kCall},
+    {"ccl_all_reduce", Unit::Stream, Takes::SrcDst, kCall | OpcodeInfo::kReduces},
     {"ccl_exchange", Unit::Stream, Takes::Transfers, kCall},
     {"ccl_barrier", Unit::Stream, Takes::None, kCall},
     {"send", Unit::Wire, Takes::Src, kBytes},
-    {"send_header", Unit::Wire, Takes::Src, kTimed},
+    {"send_header", Unit::Wire, Takes::Src, kHeader},
     {"recv", Unit::Wire, Takes::Dst, kBytes},
-    {"recv_header", Unit::Wire, Takes::Dst, kTimed},
+    {"recv_header", Unit::Wire, Takes::Dst, kHeader},
     {"finish", Unit::Stream, Takes::None},
 };
 static_assert(std::size(kTable) == kOpcodes);

@@ -32,7 +32,8 @@ enum class Opcode : uint8_t {
   Acknowledge,  ///< gives the writer credit: this rank has read a message in the ring
   FillIdentity,  ///< writes the operator's identity
   Copy,
-  Reduce,  ///< dst = srcs[0] op srcs[1] op ..., left to right
+  Reduce,      ///< dst = srcs[0] op srcs[1] op ..., left to right
+  HostReduce,  ///< the same by the host, between copies, for a device that cannot
   CclReduce,
   CclBroadcast,
   CclAllReduce,
@@ -42,7 +43,7 @@ enum class Opcode : uint8_t {
   SendHeader,  ///< the message's data are in the ring: its header alone travels
   Recv,
   RecvHeader,
-  Finish,  ///< the call has ended on the user's stream
+  Finish,  ///< tells that the call has ended on its stream: the last of what streams do for it
 };
 inline constexpr size_t kOpcodes = static_cast<size_t>(Opcode::Finish) + 1;
 
@@ -86,8 +87,11 @@ struct OpcodeInfo {
     kCollective = 1U << 0U,  ///< a call of the cluster's library: all its ranks make it, in order
     kTraced = 1U << 1U,      ///< it takes time that a trace shows
     kMovesBytes = 1U << 2U,  ///< its operand's bytes travel through the transport
-    kReduces = 1U << 3U,     ///< of each shard every part is read, and the root's is written;
-                             ///< without it the root's is read, and all ranks' are written
+    kReduces = 1U << 3U,     ///< it combines elements: of each shard every part is read, and the
+                             ///< root's is written; without it the root's is read, and all
+                             ///< ranks' are written
+    kMessage = 1U << 4U,     ///< it is a message of a lane
+    kByHost = 1U << 5U,      ///< it works in Memory::Host
   };
   [[nodiscard]] bool is(Trait trait) const { return (traits & trait) != 0; }
 };
@@ -101,6 +105,7 @@ enum class Memory : uint8_t {
   Staging,  ///< pinned memory between the device and the transport, one place a message and slot,
             ///< of as many blocks as the message
   Ring,     ///< a place in the window that both ends share
+  Host,     ///< where the host computes: pinned, one place that a call's steps use by turns
 };
 
 /// A piece of memory, in the slice in which its instruction runs.
@@ -148,6 +153,9 @@ struct Instruction {
   bool average = false, scale = false, apart = false, whole = false;  ///< as plan::Step
 };
 
+/// What an instruction of the host works in, beside its operands.
+inline constexpr Operand kHostPlace{.memory = Memory::Host};
+
 /// Calls `visit(operand, writes, place)` for what `code` reads and writes on the cluster's rank
 /// `local_rank`. Of one place, elements are read and written one by one: a write may be in place of
 /// a read.
@@ -172,6 +180,7 @@ void for_each_effect(const Instruction& code, int local_rank, Visit&& visit) {
   using Operands = OpcodeInfo::Operands;
   const Operands operands = info_of(code.op).operands;
   if (operands == Operands::SrcDst || operands == Operands::Dst) visit(code.dst, true, size_t{0});
+  if (info_of(code.op).is(OpcodeInfo::kByHost)) visit(kHostPlace, true, size_t{1});
 }
 
 /// Calls `visit(operand)` for every operand of `code`, those of other ranks' effects included.
@@ -222,6 +231,9 @@ struct Code {
   uint32_t last_lag = 0;          ///< of the body
   uint32_t scratch_blocks = 0;    ///< of each slot
   uint32_t staged_blocks = 0;     ///< of each slot of staging memory
+  uint32_t host_reduces = 0;      ///< HostReduce instructions
+  uint32_t host_sources = 0;      ///< the most that one of them has
+  bool uses_identity = false;     ///< has FillIdentity
   bool one_library_call = false;  ///< on the user's stream, of the cluster's library: all of it
   bool rotates = false;           ///< works in buffers that calls take by turns; else in its own
   /// Each message ends with its own block: in later slices it does not travel, and its syncs are

@@ -6,7 +6,8 @@ namespace hetccl::lower {
 namespace {
 
 std::string text_of(const Operand& operand) {
-  constexpr const char* kNames[] = {"input", "output", "scratch", "identity", "staging", "ring"};
+  constexpr const char* kNames[] = {"input",   "output", "scratch", "identity",
+                                    "staging", "ring",   "host"};
   const bool by_message = operand.memory == Memory::Staging || operand.memory == Memory::Ring;
   const plan::Region& region = operand.region;
   const std::string place = by_message ? std::to_string(operand.message) : plan::blocks_of(region);

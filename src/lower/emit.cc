@@ -149,6 +149,7 @@ class Emitter {
     };
     const auto first = std::find_if(body.begin(), body.end(), uses_identity);
     if (first == body.end()) return;
+    code_.uses_identity = true;
     add(Opcode::FillIdentity, graph_.code(*first).queue);
     code_.list.back().dst.memory = Memory::Identity;
   }
@@ -175,6 +176,11 @@ class Emitter {
     for (const uint16_t message : node.reserves) add_with(Opcode::Reserve).message = message;
     code_.list.push_back(node.code);
     code_.list.back().done = told_[id].flag;
+    if (info_of(node.code.op).is(OpcodeInfo::kByHost)) {
+      ++code_.host_reduces;
+      const auto n = static_cast<uint32_t>(node.code.srcs.size());
+      code_.host_sources = std::max(code_.host_sources, n);
+    }
     if (!is_stream(node.code.queue)) return;
     for (const SyncId sync : {told_[id].flag, told_[id].event}) {
       if (sync != kNoSync) add_with(Opcode::Signal).sync = sync;

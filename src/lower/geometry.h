@@ -16,12 +16,21 @@ struct Layout {
   std::span<const uint64_t> counts, offsets;
 };
 
-/// What of a call decides how it is cut.
+/// The bit, in a set of kinds of arithmetic, of steps that average or scale (plan::Step), with an
+/// encoded operand or without.
+[[nodiscard]] constexpr uint8_t arithmetic_of(bool average, bool scale, bool encoded) {
+  return static_cast<uint8_t>(
+      1U << ((average ? 1U : 0U) + (scale ? 2U : 0U) + (encoded ? 4U : 0U)));
+}
+inline constexpr uint8_t kAllArithmetic = 0xff;
+
+/// What of a call decides its Code.
 struct CallShape {
   DataType type{};
   uint64_t count = 0;  ///< elements of a block; of the longest where the call is uneven
   Layout input{}, output{};
   plan::Choice choice{};
+  uint8_t by_host = 0;  ///< arithmetic (`arithmetic_of`) that the device cannot do
 
   [[nodiscard]] bool is_uneven() const { return !input.counts.empty() || !output.counts.empty(); }
 };
@@ -40,6 +49,7 @@ struct Geometry {
   bool short_call = false;   ///< one slice and few bytes: one stream runs it
   bool own_buffers = false;  ///< it takes so little that it waits for no other call's
   bool brief = false;        ///< it moves so little that a launch takes longer
+  uint8_t by_host = 0;       ///< as in CallShape
   std::vector<Lane> lanes;
 
   /// Whether slots of scratch and staging memory are used again.
@@ -47,7 +57,7 @@ struct Geometry {
   /// Whether the same Code serves both.
   [[nodiscard]] bool same_code(const Geometry& other) const {
     return n_slots == other.n_slots && depth == other.depth && short_call == other.short_call &&
-           own_buffers == other.own_buffers && brief == other.brief &&
+           own_buffers == other.own_buffers && brief == other.brief && by_host == other.by_host &&
            reuses_slots() == other.reuses_slots() && lanes == other.lanes;
   }
 };

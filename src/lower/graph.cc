@@ -21,27 +21,10 @@ Operand operand_of(const Region& region) {
 }
 
 Opcode opcode_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::CclReduce:
-      return Opcode::CclReduce;
-    case StepKind::CclBroadcast:
-      return Opcode::CclBroadcast;
-    case StepKind::CclAllReduce:
-      return Opcode::CclAllReduce;
-    case StepKind::CclExchange:
-      return Opcode::CclExchange;
-    case StepKind::CclBarrier:
-      return Opcode::CclBarrier;
-    case StepKind::Send:
-      return Opcode::Send;
-    case StepKind::Recv:
-      return Opcode::Recv;
-    case StepKind::Reduce:
-      return Opcode::Reduce;
-    case StepKind::Copy:
-      break;
-  }
-  return Opcode::Copy;
+  constexpr Opcode kByKind[] = {Opcode::CclReduce,   Opcode::CclBroadcast, Opcode::CclAllReduce,
+                                Opcode::CclExchange, Opcode::CclBarrier,   Opcode::Send,
+                                Opcode::Recv,        Opcode::Reduce,       Opcode::Copy};
+  return kByKind[static_cast<size_t>(kind)];
 }
 
 bool needs_source(StepKind kind) {
@@ -77,9 +60,17 @@ QueueId queue_of(Opcode op, size_t lane) {
   return stream_queue(info_of(op).is(OpcodeInfo::kCollective) ? QueueKind::Ccl : QueueKind::Work);
 }
 
+bool is_by_host(const Graph& graph, const Step& step) {
+  const bool encoded =
+      step.dst.encoded || std::any_of(step.srcs.begin(), step.srcs.end(),
+                                      [](const Region& src) { return src.encoded; });
+  return (graph.geometry.by_host & arithmetic_of(step.average, step.scale, encoded)) != 0;
+}
+
 Instruction instruction_of(const Graph& graph, uint16_t index) {
   const Step& step = graph.plan.steps[index];
   Instruction code{.op = opcode_of(step.kind), .stage = step.stage, .step = index};
+  if (code.op == Opcode::Reduce && is_by_host(graph, step)) code.op = Opcode::HostReduce;
   code.queue = queue_of(code.op, graph.target.lane_of(step.peer));
   code.lag = plan::lag(step.stage, graph.plan.stages, graph.geometry.depth);
   for (const auto& shard : step.shards) {

@@ -34,7 +34,6 @@ class Group {
     enum class Kind : uint8_t {
       Fork,  ///< the member's stream waits for the user's
       Run,   ///< `part` of the member's Code
-      End,   ///< the host learns that the member's Code has run
       Join,  ///< the user's stream waits for the member's
     } kind{};
     size_t member = 0;  ///< in the order of `add`
@@ -80,7 +79,6 @@ class Group {
     HETCCL_TRY(for_each_on_streams(visit));
     HETCCL_TRY(for_each_of_library(visit));
     HETCCL_TRY(each(is_users, Kind::Run, {Section::Epilogue}));
-    HETCCL_TRY(each(is_users, Kind::End));
     return forked ? each(begins_stream, Kind::Join) : Status();
   }
 
@@ -98,9 +96,7 @@ class Group {
         if (slice >= one.n_slices || one.way != Way::Stream) continue;
         if (slice == 0) HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Prologue}}));
         HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Body, slice}}));
-        if (slice + 1 < one.n_slices) continue;
-        HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Epilogue}}));
-        HETCCL_TRY(visit(Action{Kind::End, i}));
+        if (slice + 1 == one.n_slices) HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Epilogue}}));
       }
     }
     return {};
@@ -118,7 +114,6 @@ class Group {
     }
     for (const uint32_t i : by_library_) {
       HETCCL_TRY(visit(Action{Kind::Run, i, {Section::Epilogue}}));
-      HETCCL_TRY(visit(Action{Kind::End, i}));
     }
     return {};
   }

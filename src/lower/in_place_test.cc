@@ -147,7 +147,7 @@ TEST_CASE("pinned memory is read in place by the host, and by devices in short c
     CHECK(readers_of(job.code(), 1) == "copy");
     job.cut(kOneSlice);
     CHECK(readers_of(job.code(), 1) == "reduce");
-    job.target.kernels = false;  // the host adds what it finds on the device
+    job.geometry.by_host = kAllArithmetic;  // the host adds what it finds on the device
     CHECK(readers_of(job.code(), 1) == "copy");
   }
   // A device's library is given memory of the device.
@@ -210,11 +210,16 @@ TEST_CASE("one call of the library makes several messages") {
 }
 
 TEST_CASE("devices make nothing in a ring, nor does a host whose arithmetic comes later") {
-  Job job(sends_all_it_reduces(), kShared);
-  job.target.host_memory = false;
+  RankPlan plan = sends_all_it_reduces();
+  plan.steps[0] = step(StepKind::Reduce, 0, {});
+  plan.steps[0].srcs = {{Buffer::Input, 0}, {Buffer::Output, 0}};
+  plan.steps[0].dst = scratch(0);
+  Job job(plan, kShared);
+  CHECK(writers_of(job.code(), 0) == "reduce");
+  job.geometry.by_host = kAllArithmetic;
   CHECK(writers_of(job.code(), 0) == "copy");
-  job.target.host_memory = true;
-  job.target.kernels = false;
+  job.geometry.by_host = 0;
+  job.target.host_memory = false;
   CHECK(writers_of(job.code(), 0) == "copy");
 }
 

@@ -243,10 +243,32 @@ TEST_CASE("a rank's part of a sum that adds nothing is the identity, which is fi
   plan.steps[0].shards[0].send = {Buffer::Identity, 0};
   const Code code = Job(plan).code();
   CHECK(count_of(code, Opcode::FillIdentity) == 1);
+  CHECK(code.uses_identity);
   const uint32_t fill = code.body - 1;
   CHECK(code.list[fill].op == Opcode::FillIdentity);
   CHECK(code.list[fill].queue == stream_queue(QueueKind::Ccl));
   CHECK(count_of(Job(exchange()).code(), Opcode::FillIdentity) == 0);
+}
+
+TEST_CASE("the host does the arithmetic that the device cannot, in memory of its own") {
+  Job job(exchange());
+  job.geometry.by_host = arithmetic_of(true, false, false);
+  CHECK(count_of(job.code(), Opcode::Reduce) == 1);  // a sum
+  job.plan.steps[3].average = true;
+  const Code code = job.code();
+  CHECK(count_of(code, Opcode::Reduce) == 0);
+  const Instruction& one = code.list[find(code, Opcode::HostReduce, 3)];
+  CHECK(code.host_reduces == 1);
+  CHECK(code.host_sources == 2);
+  bool writes_there = false;
+  for_each_effect(one, 0, [&](const Operand& operand, bool writes, size_t) {
+    writes_there |= writes && operand.memory == Memory::Host;
+  });
+  CHECK(writes_there);
+  job.plan.steps[3].srcs[1].encoded = true;
+  CHECK(count_of(job.code(), Opcode::Reduce) == 1);
+  job.geometry.by_host = kAllArithmetic;
+  CHECK(count_of(job.code(), Opcode::HostReduce) == 1);
 }
 
 TEST_CASE("a plan that breaks its rules is an internal error that names the step") {

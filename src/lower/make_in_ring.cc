@@ -57,7 +57,7 @@ void elide_copy(Graph& graph, uint16_t number, NodeId id) {
 }  // namespace
 
 void make_in_ring(Graph& graph) {
-  if (!graph.target.host_memory || !graph.target.kernels) return;
+  if (!graph.target.host_memory) return;
   for (uint16_t number = 0; number < graph.messages.size(); ++number) {
     const MessageNodes& message = graph.messages[number];
     if (!message.send || message.route != Route::Ring) continue;

@@ -109,7 +109,6 @@ void elide_copy(Graph& graph, MessageNodes& message, const Readers& readers) {
 }  // namespace
 
 void read_in_place(Graph& graph) {
-  if (!graph.target.kernels) return;
   for (MessageNodes& message : graph.messages) {
     if (message.send || message.copy == kNoNode) continue;
     const std::optional<Readers> readers = find_readers(graph, message);

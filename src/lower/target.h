@@ -24,7 +24,6 @@ struct Reach {
 struct RankTraits {
   int local_rank = 0;
   bool host_memory = true;  ///< the device works on pinned memory as on its own, its library too
-  bool kernels = true;      ///< else the host adds what the cluster's library does not
   bool observed = false;    ///< a trace wants to see every step end
   bool operator==(const RankTraits&) const = default;
 };

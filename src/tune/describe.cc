@@ -111,8 +111,8 @@ Json slices_of(const Topology& topology, const Subject& subject) {
   const verify::Options& options = subject.options;
   const int rank = subject.any_rank();
   const RankPlan& plan = subject.plan_of(rank);
-  const lower::Geometry geometry =
-      lower::geometry_of(plan, subject.target_of(topology, rank), verify::shape_of(options));
+  const lower::Geometry geometry = lower::geometry_of(plan, subject.target_of(topology, rank),
+                                                      verify::shape_of(topology, rank, options));
   std::vector<Json> lags;
   for (uint16_t stage = 0; stage < plan.stages; ++stage) {
     lags.push_back(lag(stage, plan.stages, options.depth));
@@ -184,7 +184,7 @@ Result<std::string> code_of(int rank, const Topology& topology, const Subject& s
   const RankPlan& plan = subject.plan_of(rank);
   const lower::Target target = subject.target_of(topology, rank);
   const lower::Geometry geometry =
-      lower::geometry_of(plan, target, verify::shape_of(subject.options));
+      lower::geometry_of(plan, target, verify::shape_of(topology, rank, subject.options));
   HETCCL_ASSIGN(const lower::Code code, lower::lower(plan, target, geometry));
   return lower::to_json(code);
 }

@@ -14,6 +14,7 @@ using lower::OpcodeInfo;
 // stream's instruction is told by a signal behind it.)
 lower::SyncId told_by(const Instruction& one) {
   if (one.op == Opcode::Signal) return one.sync;
+  if (one.op == Opcode::Finish) return lower::kFinished;
   return lower::is_stream(one.queue) ? lower::kNoSync : one.done;
 }
 
@@ -45,8 +46,10 @@ const char* fault_of(const lower::Code& code, const Instruction& one) {
 
 Status check_instructions(const lower::Code& code, int rank) {
   std::map<lower::SyncId, uint32_t> tellers;
+  bool ends = false;
   for (uint32_t i = 0; i < code.list.size(); ++i) {
     const Instruction& one = code.list[i];
+    ends = ends || one.op == Opcode::Finish;
     const char* fault = fault_of(code, one);
     const lower::SyncId told = fault == nullptr ? told_by(one) : lower::kNoSync;
     if (told != lower::kNoSync && !tellers.try_emplace(told, i).second) {
@@ -55,7 +58,7 @@ Status check_instructions(const lower::Code& code, int rank) {
     if (fault == nullptr) continue;
     return error(Code::InternalError, "%s %s", describe(code, rank, i).c_str(), fault);
   }
-  return {};
+  return ends ? Status() : error(Code::InternalError, "rank %d's Code tells no end", rank);
 }
 
 }  // namespace hetccl::verify

@@ -23,7 +23,7 @@ Status lower_rank(Lowered& lowered, const RankPlan& plan, const Options& options
                   lower::Target target) {
   Problem& problem = lowered.problem;
   const auto rank = static_cast<int>(lowered.codes.size());
-  const OwnShape own(problem.spec, problem.n_ranks(), rank, options);
+  const OwnShape own(problem.spec, problem.topology, rank, options);
   target.observed = options.observed;
   for (lower::Reach& lane : target.lanes) {
     lane.ring_bytes = std::min(lane.ring_bytes, options.most_ring_bytes);
@@ -129,7 +129,7 @@ Result<Lowered> lower_problem(Problem problem, const std::vector<RankPlan>& plan
 // the memory of the rank's device.
 lower::RankTraits traits_of(const topology::Topology& topology, int rank) {
   const topology::RankInfo& info = topology.infos()[static_cast<size_t>(rank)];
-  return {topology.local_rank(rank), info.host_access, info.kernels};
+  return {topology.local_rank(rank), info.host_access};
 }
 
 // The fewest bytes of one lane's ring that leave the geometry as it is.
@@ -148,13 +148,14 @@ size_t fewest_bytes(const RankPlan& plan, lower::Target target, const lower::Cal
 
 }  // namespace
 
-OwnShape::OwnShape(const plan::Spec& spec, int n_ranks, int rank, const Options& options)
-    : shape(shape_of(options)) {
+OwnShape::OwnShape(const plan::Spec& spec, const topology::Topology& topology, int rank,
+                   const Options& options)
+    : shape(shape_of(topology, rank, options)) {
   if (options.lengths.empty()) return;
-  const auto n = static_cast<uint32_t>(n_ranks);
+  const auto n = static_cast<uint32_t>(topology.n_ranks());
   const auto list = [&](Buffer buffer, uint32_t blocks, std::vector<uint64_t>& lengths) {
     for (uint32_t block = 0; block < blocks; ++block) {
-      lengths.push_back(options.lengths[unit_of(spec, n_ranks, rank, {buffer, block})]);
+      lengths.push_back(options.lengths[unit_of(spec, topology.n_ranks(), rank, {buffer, block})]);
       shape.count = std::max(shape.count, lengths.back());
     }
   };
@@ -170,9 +171,12 @@ OwnShape::OwnShape(const plan::Spec& spec, int n_ranks, int rank, const Options&
   shape.output = {outputs, std::span(offsets).first(outputs.size())};
 }
 
-lower::CallShape shape_of(const Options& options) {
-  return {
-      .type = options.type, .count = options.count, .choice = {options.slice_bytes, options.depth}};
+lower::CallShape shape_of(const topology::Topology& topology, int rank, const Options& options) {
+  const bool kernels = topology.infos()[static_cast<size_t>(rank)].kernels;
+  return {.type = options.type,
+          .count = options.count,
+          .choice = {options.slice_bytes, options.depth},
+          .by_host = kernels ? uint8_t{0} : lower::kAllArithmetic};
 }
 
 lower::Target target_of(const topology::Topology& topology, int rank, const RankPlan& plan) {
@@ -222,7 +226,7 @@ Result<Lowered> lower_message(int from, int to, const topology::Topology& topolo
   if (by_library) cut.reaches = nullptr;  // headers alone travel
   for (const lower::Reach& lane : target(from).lanes) {
     const size_t ring = std::min(lane.ring_bytes, options.most_ring_bytes);
-    cut.slice_bytes = lower::message_choice(shape_of(options).choice, ring).slice_bytes;
+    cut.slice_bytes = lower::message_choice({options.slice_bytes, options.depth}, ring).slice_bytes;
   }
   const plan::Spec spec{Collective::PointToPoint, from};
   return lower_problem({.spec = spec,
@@ -237,7 +241,7 @@ void shrink_rings(Lowered& lowered, const std::vector<RankPlan>& plans, const Op
   Problem& problem = lowered.problem;
   std::vector<lower::Target> shrunk = problem.targets;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
-    const OwnShape own(problem.spec, problem.n_ranks(), static_cast<int>(rank), options);
+    const OwnShape own(problem.spec, problem.topology, static_cast<int>(rank), options);
     for (size_t lane = 0; lane < shrunk[rank].lanes.size(); ++lane) {
       shrunk[rank].lanes[lane].ring_bytes = fewest_bytes(plans[rank], problem.targets[rank],
                                                          own.shape, problem.geometries[rank], lane);

@@ -2,6 +2,7 @@
 // waits that drop_implied_waits leaves.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "fake/sample.h"
@@ -10,7 +11,7 @@
 #include "lower/graph.h"
 #include "plan/call.h"
 #include "plan/planner.h"
-#include "verify/verify.h"
+#include "verify/testing.h"
 
 namespace hetccl::verify {
 namespace {
@@ -24,6 +25,7 @@ constexpr uint64_t kLoweringOneIn = 1;
 using lower::Opcode;
 using plan::RankPlan;
 using plan::Spec;
+using testing::check_fault;
 
 /// A random one, on one host, of devices and hosts that share windows.
 topology::Topology with_windows(std::mt19937_64& random) {
@@ -167,6 +169,76 @@ TEST_CASE("of the waits of a slice that are left none may go") {
     }
   }
   CHECK(waits > 100);
+}
+
+TEST_CASE("a call's end is told once, and last, by a stream that has waited for the others") {
+  const topology::Topology topology = test::layout_topology("AB");
+  const Spec spec{Collective::AllGather};
+  const Lowered good = lower_all(spec, topology, test::plan_all(spec, topology), {}).value();
+  const auto fault_with = [&](auto&& change) {
+    Lowered changed = good;
+    change(changed.codes[0].list, changed.codes[0].epilogue);
+    return testing::fault(changed);
+  };
+  using List = std::vector<lower::Instruction>;
+  CHECK(fault_with([](List&, uint32_t) {}) == "none");
+  check_fault(fault_with([](List& list, uint32_t) { list.pop_back(); }),
+              "rank 0's Code tells no end");
+  check_fault(fault_with([](List& list, uint32_t epilogue) {
+                std::rotate(list.begin() + epilogue, list.end() - 1, list.end());
+              }),
+              "may still work on the call once it is retired");
+  check_fault(fault_with([](List& list, uint32_t) {
+                list.back().queue = lower::stream_queue(lower::QueueKind::Work);
+              }),
+              "no event keeps rank 0's caller");
+  check_fault(fault_with([](List& list, uint32_t) { list.push_back(list.back()); }),
+              "counts a sync that another instruction counts");
+  check_fault(fault_with([](List& list, uint32_t) {
+                list.back().op = Opcode::Signal;
+                list.back().sync = lower::kFinished;
+              }),
+              "rank 0's Code tells no end");
+}
+
+// Of one rank's product, a half each.
+TEST_CASE("what the host computes for a call is in one place, so on one stream") {
+  std::vector<topology::RankInfo> infos = test::layout_topology("A").infos();
+  infos[0].kernels = false;
+  const topology::Topology topology = topology::Topology::build(std::move(infos)).value();
+  const Spec spec{.collective = Collective::AllReduce, .scale = true};
+  Lowered lowered = lower_all(spec, topology, test::plan_all(spec, topology), {}).value();
+  lower::Code& code = lowered.codes[0];
+  REQUIRE(count_of(lowered.codes, Opcode::HostReduce) == 1);
+  lower::Instruction &first = code.list[code.body], second = first;
+  REQUIRE(first.op == Opcode::HostReduce);
+  first.srcs[0].region.end = first.dst.region.end = {1, 2};
+  second.srcs[0].region.begin = second.dst.region.begin = {1, 2};
+  code.list.insert(code.list.begin() + code.epilogue++, second);
+  CHECK(testing::fault(lowered) == "none");
+
+  const auto user = lower::stream_queue(lower::QueueKind::User),
+             work = lower::stream_queue(lower::QueueKind::Work);
+  const auto sync = [](Opcode op, lower::QueueId queue, lower::SyncId which) {
+    return lower::Instruction{.op = op, .queue = queue, .sync = which};
+  };
+  const auto begun = static_cast<lower::SyncId>(code.syncs.size()),
+             ended = lower::SyncId(begun + 1);
+  code.syncs.insert(code.syncs.end(), 2, {.event = true, .once = true});
+  const auto run_on = [&](Opcode op) {
+    Lowered changed = lowered;
+    lower::Code& one = changed.codes[0];
+    one.list[one.epilogue - 1].queue = work;
+    one.list[one.epilogue - 1].op = op;
+    one.list.insert(one.list.begin() + one.epilogue,
+                    {sync(Opcode::Signal, work, ended), sync(Opcode::Wait, user, ended)});
+    one.list.insert(one.list.begin() + one.body,
+                    {sync(Opcode::Signal, user, begun), sync(Opcode::Wait, work, begun)});
+    one.body += 2, one.epilogue += 2;
+    return testing::fault(changed);
+  };
+  CHECK(run_on(Opcode::Reduce) == "none");  // the device has memory for both
+  check_fault(run_on(Opcode::HostReduce), "which share memory");
 }
 
 }  // namespace hetccl::verify

@@ -21,15 +21,14 @@ Status Machine::check_end(RankState& rank) {
     if (!call.code->one_library_call && call.syncs[lower::kStarted].size() != 1) {
       return error(Code::InternalError, "rank %d does not tell that the call has begun", rank.rank);
     }
-    if (call.is_told && !call.finished) {
-      return error(Code::InternalError, "rank %d never tells of a message's end", rank.rank);
-    }
-    // The next call takes the memory of its words.
-    for (ThreadId thread = 0; thread < call.words.size(); ++thread) {
-      if (call.over.of(thread) >= call.words[thread]) continue;
+    if (!call.finished)
+      return error(Code::InternalError, "rank %d never tells that a call has ended", rank.rank);
+    // The next call takes the memory of its words, and of what its host adds.
+    for (ThreadId thread = 0; thread < call.runs.size(); ++thread) {
+      if (call.over.of(thread) >= call.runs[thread]) continue;
       return error(Code::InternalError,
-                   "rank %d may write a sync once the call is retired: nothing orders them",
-                   rank.rank);
+                   "rank %d's stream %u may still work on the call once it is retired", rank.rank,
+                   thread);
     }
   }
   for (const LaneState& lane : rank.lanes) HETCCL_TRY(check_lane_end(lane, rank.rank));

@@ -7,12 +7,12 @@ namespace hetccl::verify {
 
 using lower::Instruction;
 using lower::Issue;
-using lower::Opcode;
 using lower::Operand;
 
 Cells::Range Machine::range_of(const RankState& rank, uint32_t call, uint32_t slice,
                                const Operand& operand) const {
-  if (operand.memory == lower::Memory::Identity) return {0, 1};
+  if (operand.memory == lower::Memory::Identity || operand.memory == lower::Memory::Host)
+    return {0, 1};
   if (!calls_[call].problem->exists(rank.rank, operand.region, slice)) return {0, 0};
   return calls_[call].cells->range(rank.rank, operand.region);
 }
@@ -31,6 +31,8 @@ uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
           .scratch[(operand.region.block - operand.region.run) * size_t{slots} + slice % slots];
     case lower::Memory::Identity:
       return state.identity;
+    case lower::Memory::Host:
+      return state.host;
     default:
       return state.staging[operand.message * size_t{slots} + slice % slots];
   }
@@ -72,8 +74,7 @@ Cells::Range Machine::used_range(const RankState& rank, uint32_t call, const Ope
 
 Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& clock, Use as) {
   const Instruction& one = rank.code(call, issue.index);
-  const bool copies =
-      one.op == Opcode::Copy || one.op == Opcode::CclBroadcast || one.op == Opcode::CclExchange;
+  const bool copies = !info_of(one.op).is(lower::OpcodeInfo::kReduces);
   Status status;
   accesses_.clear();
   for_each_effect(
@@ -123,7 +124,7 @@ Status Machine::check_abort(const RankState& rank, uint32_t call, Issue issue,
                             const Operand& operand, Cells::Range range) const {
   const Instruction& one = rank.code(call, issue.index);
   // Its kernel also works on the caller's residual.
-  const bool encodes = one.op == Opcode::Reduce && one.dst.region.encoded;
+  const bool encodes = info_of(one.op).is(lower::OpcodeInfo::kReduces) && one.dst.region.encoded;
   const bool callers =
       encodes || operand.memory == lower::Memory::Input || operand.memory == lower::Memory::Output;
   if (!callers || !lower::is_stream(one.queue) || range.begin == range.end) return {};

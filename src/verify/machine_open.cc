@@ -77,9 +77,9 @@ void Machine::open_call(RankState& rank, uint32_t call) {
   state.syncs.resize(state.code->syncs.size());
   state.events.resize(state.code->syncs.size());
   state.identity = rank.memory.add(1);
+  state.host = rank.memory.add(1);
   state.ring_places.assign(state.code->messages.size() * state.code->n_slots, {UINT32_MAX, 0});
   state.runs.resize(rank.clocks.size());
-  state.words.resize(rank.clocks.size());
   for (const lower::Message& message : state.code->messages) {
     const uint32_t own = std::max(1U, problem.slices_of(rank.rank, message.region));
     state.travels.push_back(state.code->fixed_slices ? own : state.n_slices);
@@ -198,7 +198,6 @@ void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
   }
   for (const uint32_t call : members) {
     CallState& state = rank.calls[call];
-    state.is_told = true;
     state.own_stream = way_of(rank, call) != lower::Group::Way::User && !group.uses_user_stream();
     if (state.own_stream) state.caller = rank.caller_stream(first);
     rank.queue.push_back({call, {}, Enqueued::Kind::Begin});
@@ -219,9 +218,7 @@ void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
 void Machine::enqueue_action(RankState& rank, uint32_t call, const lower::Group::Action& action) {
   using Kind = lower::Group::Action::Kind;
   const CallState& state = rank.calls[call];
-  const auto kind = action.kind == Kind::Fork  ? Enqueued::Kind::Fork
-                    : action.kind == Kind::End ? Enqueued::Kind::Tell
-                                               : Enqueued::Kind::Join;
+  const auto kind = action.kind == Kind::Fork ? Enqueued::Kind::Fork : Enqueued::Kind::Join;
   if (action.kind != Kind::Run) return rank.queue.push_back({call, {}, kind});
   static_cast<void>(
       lower::for_each_issue(*state.code, state.n_slices, action.part, [&](Issue issue) {

@@ -63,7 +63,6 @@ class Machine {
   Result<bool> advance(RankState& rank);
   Result<Step> run_next(RankState& rank);
   Result<Step> run_stream(RankState& rank, const Enqueued& at);
-  static Status tell_end(RankState& rank, uint32_t call);
   static void await_stream(RankState& rank, ThreadId stream, ThreadId other);
   void finish_instruction(RankState& rank, uint32_t call, const lower::Instruction& one,
                           ThreadId thread);

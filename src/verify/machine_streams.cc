@@ -27,9 +27,6 @@ Result<Step> Machine::run_next(RankState& rank) {
       finish_instruction(rank, at.call, one, rank.stream_thread(one.queue, at.call));
       break;
     }
-    case Enqueued::Kind::Tell:
-      HETCCL_TRY(tell_end(rank, at.call));
-      break;
     case Enqueued::Kind::Join:
       await_stream(rank, rank.calls[at.call].caller, rank.stream_thread(kUser, at.call));
       break;
@@ -40,14 +37,6 @@ Result<Step> Machine::run_next(RankState& rank) {
   rank.arrived = rank.reserved = false;
   ++rank.next;
   return Step::Done;
-}
-
-Status Machine::tell_end(RankState& rank, uint32_t call) {
-  CallState& state = rank.calls[call];
-  if (state.syncs[lower::kFinished].empty())
-    return error(Code::InternalError, "rank %d tells of a message's end before it", rank.rank);
-  state.finished = true;
-  return {};
 }
 
 // By an event.
@@ -66,13 +55,11 @@ void Machine::finish_instruction(RankState& rank, uint32_t call, const Instructi
     signal(rank, call, one.sync, rank.clocks[thread]);
     if (state.code->syncs[one.sync].event) {
       state.events[one.sync].push_back(rank.by_events[thread]);
-    } else {
-      state.words[thread] = rank.counts[thread];
     }
   }
   if (one.op == Opcode::Finish) {
     signal(rank, call, lower::kFinished, rank.clocks[thread]);
-    state.finished = !state.is_told;
+    state.finished = true;
   }
 }
 
@@ -95,6 +82,7 @@ Result<Step> Machine::run_stream(RankState& rank, const Enqueued& at) {
       return Step::Done;
     case Opcode::Copy:
     case Opcode::Reduce:
+    case Opcode::HostReduce:
       HETCCL_TRY(compute(rank, at));
       return Step::Done;
     default:
@@ -148,19 +136,18 @@ void Machine::locate(RankState& rank, const Enqueued& at) {
 Status Machine::compute(RankState& rank, const Enqueued& at) {
   const Instruction& one = rank.code(at.call, at.issue.index);
   const ThreadId thread = rank.stream_thread(one.queue, at.call);
+  const bool reduces = info_of(one.op).is(lower::OpcodeInfo::kReduces);
   HETCCL_TRY(check_itself(rank, at.call, at.issue));
   std::vector<std::vector<Value>> operands;
   HETCCL_TRY(use(rank, at.call, at.issue, rank.clocks[thread],
                  {thread, rank.counts[thread] + 1, at.issue.index, at.call}));
   for (const Operand& src : one.srcs) {
     HETCCL_ASSIGN(operands.emplace_back(), load(rank, at.call, at.issue, src, one.scale));
-    const bool decodes = one.op == Opcode::Reduce && src.region.encoded;
-    if (decodes) convert(rank, at.call, at.issue, src, false, operands.back());
+    if (reduces && src.region.encoded)
+      convert(rank, at.call, at.issue, src, false, operands.back());
   }
-  std::vector<Value> values =
-      one.op == Opcode::Copy ? operands[0] : reduced(rank, at.call, at.issue, 0, operands);
-  const bool encodes = one.op == Opcode::Reduce && one.dst.region.encoded;
-  if (encodes) convert(rank, at.call, at.issue, one.dst, true, values);
+  std::vector<Value> values = reduces ? reduced(rank, at.call, at.issue, 0, operands) : operands[0];
+  if (reduces && one.dst.region.encoded) convert(rank, at.call, at.issue, one.dst, true, values);
   store(rank, at.call, at.issue.slice, one.dst, values);
   return {};
 }

@@ -10,7 +10,6 @@ namespace {
 
 using lower::Code;
 using lower::Instruction;
-using lower::Opcode;
 using lower::QueueKind;
 
 bool same_call(const Instruction& a, const Instruction& b) {
@@ -22,11 +21,6 @@ bool same_call(const Instruction& a, const Instruction& b) {
                       return x.root == y.root && x.receiver == y.receiver &&
                              same_part(x.send.region, y.send.region);
                     });
-}
-
-// Whether a message's bytes travel, or its header alone.
-bool moves_bytes(Opcode op) {
-  return info_of(op).is(lower::OpcodeInfo::kMovesBytes);
 }
 
 class Matcher {
@@ -63,9 +57,7 @@ class Matcher {
       const Code& code = codes_[static_cast<size_t>(rank)];
       for (uint32_t i = code.body; i < code.epilogue; ++i) {
         const Instruction& one = code.list[i];
-        if (one.op != Opcode::Send && one.op != Opcode::SendHeader && one.op != Opcode::Recv &&
-            one.op != Opcode::RecvHeader)
-          continue;
+        if (!info_of(one.op).is(lower::OpcodeInfo::kMessage)) continue;
         const int peer = code.lanes[lower::lane_of(one.queue)].peer;
         const bool sends = lower::kind_of(one.queue) == QueueKind::Send;
         sends ? all[{rank, peer}].first.push_back(i) : all[{peer, rank}].second.push_back(i);
@@ -90,7 +82,7 @@ class Matcher {
       const Instruction &s = sender.list[sent[i]], &r = receiver.list[received[i]];
       const lower::Message &out = sender.messages[s.message], &in = receiver.messages[r.message];
       const bool fits = out.number == in.number && s.stage == r.stage && s.lag == r.lag &&
-                        moves_bytes(s.op) == moves_bytes(r.op) &&
+                        info_of(s.op).traits == info_of(r.op).traits &&
                         same_part(out.region, in.region) &&
                         unit_of(problem_.spec, problem_.n_ranks(), from, out.region) ==
                             unit_of(problem_.spec, problem_.n_ranks(), to, in.region);
@@ -209,15 +201,10 @@ std::string describe(const Code& code, int rank, uint32_t index) {
   if (info_of(one.op).is(lower::OpcodeInfo::kCollective)) {
     return head + format(" (vendor call at stage %d)", one.stage);
   }
-  const QueueKind kind = lower::kind_of(one.queue);
-  if (one.op == Opcode::Wait || (kind != QueueKind::Send && kind != QueueKind::Recv)) {
+  if (!info_of(one.op).is(lower::OpcodeInfo::kMessage))
     return head + format(" (%s)", info_of(one.op).name);
-  }
-  if (!info_of(one.op).is(lower::OpcodeInfo::kTraced)) {
-    return head + format(" (%s)", info_of(one.op).name);
-  }
   const int peer = code.lanes[lower::lane_of(one.queue)].peer;
-  const bool sends = kind == QueueKind::Send;
+  const bool sends = lower::kind_of(one.queue) == QueueKind::Send;
   return head +
          format(sends ? " (send message %u to rank %d)" : " (receive message %u from rank %d)",
                 code.messages[one.message].number, peer);

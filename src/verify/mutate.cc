@@ -14,13 +14,8 @@ using lower::Opcode;
 using lower::OpcodeInfo;
 using Kind = Mutant::Kind;
 
-bool orders(Opcode op) {
-  return op == Opcode::Wait || op == Opcode::Signal || op == Opcode::Reserve ||
-         op == Opcode::Acknowledge || op == Opcode::Acquire || op == Opcode::FillIdentity;
-}
-
 bool is_post(const Instruction& one) {
-  return !lower::is_stream(one.queue) && !orders(one.op);
+  return info_of(one.op).is(OpcodeInfo::kMessage);
 }
 
 // Whether the order of two neighbours of a queue says something.
@@ -30,10 +25,9 @@ bool order_matters(const Instruction& first, const Instruction& second) {
   const bool acknowledges = first.op == Opcode::Acknowledge && second.op == Opcode::Acknowledge;
   if (calls || acknowledges || (is_post(first) && is_post(second))) return true;
   const bool waits = first.op == Opcode::Wait || first.op == Opcode::Acquire;
-  const bool acts = info_of(second.op).is(OpcodeInfo::kTraced);
-  if ((waits || first.op == Opcode::Reserve) && (acts || second.op == Opcode::Acknowledge)) {
-    return true;
-  }
+  const bool acts = info_of(second.op).is(OpcodeInfo::kTraced) ||
+                    second.op == Opcode::Acknowledge || second.op == Opcode::Finish;
+  if ((waits || first.op == Opcode::Reserve) && acts) return true;
   return info_of(first.op).is(OpcodeInfo::kTraced) && second.op == Opcode::Signal;
 }
 
@@ -48,7 +42,7 @@ class Finder {
       const auto add = [&](Kind kind, uint32_t operand = 0, uint32_t next = 0) {
         mutants.push_back({kind, rank_, i, operand, next});
       };
-      if (orders(one.op)) add(Kind::Remove);
+      if (!info_of(one.op).is(OpcodeInfo::kTraced)) add(Kind::Remove);
       if (is_post(one) && one.done != lower::kNoSync) add(Kind::Forget);
       if (one.op == Opcode::Wait && !code_.syncs[one.sync].once && code_.in_body(i)) {
         add(Kind::Shift);

@@ -11,7 +11,7 @@ namespace hetccl::verify {
 
 struct Mutant {
   enum class Kind : uint8_t {
-    Remove,    ///< of a wait, a signal, a credit, an acknowledgement, a turn
+    Remove,    ///< of what takes no time: a wait, a signal, a credit, a turn, the call's end
     Forget,    ///< the signal of a message's completion
     Swap,      ///< an instruction with the next of its queue, where their order matters
     Shift,     ///< a wait is for the slice before the one it should be for

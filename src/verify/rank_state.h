@@ -57,22 +57,21 @@ struct CallState {
   std::vector<uint32_t> inputs, outputs;   ///< places, by block and slice
   std::vector<uint32_t> scratch, staging;  ///< places, by block or message, and slot
   uint32_t identity = 0;                   ///< the place of the operator's identity
+  uint32_t host = 0;                       ///< the place of Memory::Host
   std::vector<RingMessage> ring_places;    ///< by message and slot: whose place exec has there
   /// The block, slice and cell of what it has encoded.
   std::set<std::array<uint32_t, 3>> encoded;
-  bool is_told = false;  ///< an action tells its end; else the last instruction does
   bool finished = false, retired = false;
-  size_t outstanding = 0;       ///< messages
-  Clock over;                   ///< what is known once it is retired
-  std::vector<uint32_t> runs;   ///< by stream thread: its completions when it last runs for it
-  std::vector<uint32_t> words;  ///< by stream thread: its completions when it last writes a word
+  size_t outstanding = 0;      ///< messages
+  Clock over;                  ///< what is known once it is retired
+  std::vector<uint32_t> runs;  ///< by stream thread: its completions when it last runs for it
 };
 
 /// An instruction of the rank's streams.
 struct Enqueued {
   uint32_t call = 0;
   lower::Issue issue;
-  enum class Kind : uint8_t { Begin, Fork, Run, Tell, Join, End } kind = Kind::Run;
+  enum class Kind : uint8_t { Begin, Fork, Run, Join, End } kind = Kind::Run;
 };
 
 struct RankState {

@@ -9,7 +9,8 @@ namespace hetccl::verify {
 
 /// Owns what `shape` refers to.
 struct OwnShape {
-  OwnShape(const plan::Spec& spec, int n_ranks, int rank, const Options& options);
+  OwnShape(const plan::Spec& spec, const topology::Topology& topology, int rank,
+           const Options& options);
 
   std::vector<uint64_t> inputs, outputs;  ///< lengths; of an even call none
   std::vector<uint64_t> offsets;          ///< how a call is cut does not depend on them

@@ -40,8 +40,9 @@ struct Verified {
   uint64_t instructions = 0;  ///< of all ranks' Code
 };
 
-/// Of an even call.
-[[nodiscard]] lower::CallShape shape_of(const Options& options);
+/// Of an even call. Where the rank's device has no kernels, the host adds.
+[[nodiscard]] lower::CallShape shape_of(const topology::Topology& topology, int rank,
+                                        const Options& options);
 
 /// One call, lowered on all ranks.
 struct Lowered {
