@@ -89,10 +89,10 @@ class Bell : public hetccl::transport::Transport {
 
   [[nodiscard]] std::string name() const override { return "bell"; }
   hetccl::Result<hetccl::transport::Address> listen() override { return refused(); }
-  hetccl::Result<std::unique_ptr<hetccl::transport::Channel>> connect(
-      const hetccl::transport::PeerId&, const hetccl::transport::Address&,
-      const std::vector<uint8_t>&, const hetccl::WaitLimit&) override {
-    return refused();
+  void connect_later(const hetccl::transport::PeerId&, const hetccl::transport::Address&,
+                     const std::vector<uint8_t>&, const hetccl::WaitLimit&,
+                     Connected connected) override {
+    connected(refused());
   }
   void forget(uint64_t, int) override {}
   bool progress() override {
