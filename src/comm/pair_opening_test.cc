@@ -30,6 +30,7 @@ struct Troubles {
   unsigned lost_notes = 0, late_inits = 0, failed_inits = 0, failed_ids = 0, no_blocks = 0;
   bool one_leaves = false;
   bool abruptly = false;  // does not wait for what is under way
+  bool breaks = false;    // rank 0's control plane, once it has told a peer its numbers
 };
 
 class Schedule {
@@ -137,6 +138,11 @@ class Rank final : public PairOpening::Owner {
     });
   }
 
+  // Calls of messages with some peer wait for an agreement.
+  [[nodiscard]] bool holds() const {
+    return std::any_of(peers.begin(), peers.end(), [](const auto& one) { return one.second.held; });
+  }
+
   Result<ccl::UniqueId> make_id() override;
   Result<std::unique_ptr<ccl::PendingPair>> begin_pair(const ccl::PairSeat& seat) override;
   PairOpening::Numbers propose(int peer) override {
@@ -196,10 +202,10 @@ class World {
     leaver_ = troubles.one_leaves ? static_cast<int>(schedule.below(kRanks)) : -1;
   }
 
-  // Runs until all pairs have ended. False: they never do.
+  // Runs until all pairs have ended, or one's end doubts the agreement. False: they never do.
   bool run() {
     for (int step = 0; step < kMostSteps; ++step) {
-      if (all_ended()) return true;
+      if (all_ended() || disagreements() > 0) return true;
       Rank& rank = *ranks[schedule.below(ranks.size())];
       const int peer = (rank.number + 1 + static_cast<int>(schedule.below(kRanks - 1))) % kRanks;
       switch (schedule.below(8)) {
@@ -245,6 +251,12 @@ class World {
         CHECK(mine.meetings == theirs.meetings);
       }
     }
+  }
+  [[nodiscard]] size_t disagreements() const {
+    size_t n = 0;
+    for (const auto& rank : ranks)
+      for (const auto& [number, one] : rank->peers) n += one.disagrees ? 1 : 0;
+    return n;
   }
   // Pairs whose messages the library carries.
   [[nodiscard]] size_t carried() const {
@@ -321,6 +333,8 @@ class World {
 Status Session::tell(int to, std::vector<uint8_t> note) {
   if (world_.ranks[static_cast<size_t>(rank())]->gone)
     return error(Code::InvalidUsage, "this rank has left");
+  if (world_.troubles.breaks && rank() == 0 && world_.ranks[0]->holds())
+    return error(Code::SystemError, "the control plane is broken");
   unsigned times = 1;
   if (world_.schedule.happens(world_.troubles.lost_notes)) times = 2 * world_.schedule.below(2);
   for (; times > 0; --times) world_.notes.push_back({rank(), to, note});
@@ -419,6 +433,29 @@ TEST_CASE("a rank that leaves agrees with all others, or has no pair with them")
 TEST_CASE("a rank that leaves at once holds up nobody") {
   CHECK(run_all({.lost_notes = 20, .late_inits = 10, .one_leaves = true, .abruptly = true}) >
         kAll / 10);
+}
+
+TEST_CASE("a rank that has proposed numbers and cannot hear the peer's reports it, and goes on") {
+  size_t reported = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    World world(seed, {.breaks = true});
+    CHECK(world.run());
+    if (world.disagreements() == 0) continue;  // the peers had told theirs before
+    ++reported;
+    for (const auto& [number, one] : world.ranks[0]->peers) {
+      if (!one.disagrees) continue;
+      CHECK(one.ended);
+      CHECK(one.first.sent == kNever);
+    }
+    // The report fails the communicator: nobody waits any more.
+    for (const auto& rank : world.ranks) {
+      rank->cancel = error(Code::Aborted, "the communicator has failed");
+      rank->advance();
+      for (const auto& [number, one] : rank->peers) CHECK(one.opening == nullptr);
+    }
+  }
+  CHECK(reported > 0);
 }
 
 }  // namespace
