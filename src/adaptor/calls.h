@@ -65,11 +65,11 @@ Result<T> run_within(
   });
   if (!thread.ok()) return thread.status().with(what);
   thread->detach();
-  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
+  const TimePoint deadline = limit.deadline();
   std::unique_lock lock(attempt->mutex);
   while (!attempt->result) {
     HETCCL_TRY(limit.cancelled());
-    if (steady_clock().now() >= deadline) return not_in_time(what, limit);
+    if (limit.now() >= deadline) return not_in_time(what, limit);
     attempt->done.wait_for(lock, kGlance);
     meanwhile();
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace hetccl {
@@ -40,9 +41,13 @@ struct WaitLimit {
   WaitLimit(int64_t milliseconds, const Cancel* ends = nullptr)  // NOLINT(*-explicit-*)
       : timeout_ms(milliseconds), cancel(ends) {}
   int64_t timeout_ms;
-  const Cancel* cancel;  ///< may be null; outlives the call
+  const Cancel* cancel;                  ///< may be null; outlives the call
+  const Clock* clock = &steady_clock();  ///< by which it is measured; outlives the call
   bool patient = false;  ///< the other end may be long in coming: that it waits is no news
 
+  [[nodiscard]] TimePoint now() const { return clock->now(); }
+  /// Of a call that begins now.
+  [[nodiscard]] TimePoint deadline() const { return now() + std::chrono::milliseconds(timeout_ms); }
   /// Why the call has to end now, its deadline apart; ok while it may go on.
   [[nodiscard]] Status cancelled() const {
     return cancel != nullptr && cancel->is_set() ? cancel->reason() : Status();

@@ -133,7 +133,7 @@ void Client::send_report(const Failure& failure, Bytes frame) {
     reported_ = failure;
     if (!connection_) return on_farewell();
     connection_->send(std::move(frame));
-    unanswered_.emplace(Loop::now());
+    unanswered_.emplace(loop_->now());
   });
 }
 
@@ -346,15 +346,15 @@ void Client::tick() {
   }
   if (!connection_) return;  // that last look found its end
   if (unanswered_) {
-    unanswered_->check(Loop::now(), TimePoint::min(), period);
+    unanswered_->check(loop_->now(), TimePoint::min(), period);
     if (unanswered_->length() >= liveness) {
       return lose_coordinator("it did not answer a report of failure");
     }
   }
-  if (Loop::now() - connection_->last_sent() >= period / 2) {
+  if (loop_->now() - connection_->last_sent() >= period / 2) {
     connection_->send(encode_empty(FrameType::Heartbeat));
   }
-  tick_timer_ = loop_->at(Loop::now() + period, [this] { tick(); });
+  tick_timer_ = loop_->at(loop_->now() + period, [this] { tick(); });
 }
 
 void Client::give_up(const Status& why) {

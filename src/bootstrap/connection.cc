@@ -25,7 +25,7 @@ Connection::Connection(Loop& loop, net::Wire wire, Owner* owner, size_t max_payl
       wire_(std::move(wire)),
       owner_(owner),
       max_payload_(max_payload),
-      last_received_(Loop::now()),
+      last_received_(loop_.now()),
       last_sent_(last_received_),
       silence_(last_received_) {}
 
@@ -51,7 +51,7 @@ void Connection::send(Bytes frame_head, SharedBytes rest) {
   if (!is_open() || finishing_) return;
   outgoing_.push_back({std::move(frame_head), {}});
   if (rest.begin < rest.end) outgoing_.push_back({{}, std::move(rest)});
-  last_sent_ = Loop::now();
+  last_sent_ = loop_.now();
   flush();
 }
 
@@ -62,7 +62,7 @@ bool Connection::send_note(std::shared_ptr<const Bytes> frame) {
   if (queued_notes_ + cost > kMaxQueuedNotes) return false;
   queued_notes_ += cost;
   outgoing_.push_back({{}, {std::move(frame), 0, size}, 0, cost});
-  last_sent_ = Loop::now();
+  last_sent_ = loop_.now();
   flush();
   return true;
 }
@@ -76,7 +76,7 @@ void Connection::finish() {
   if (!is_open() || finishing_) return;
   owner_ = nullptr;
   finishing_ = true;
-  finish_timer_ = loop_.at(Loop::now() + kFinishTime, [self = shared_from_this()] {
+  finish_timer_ = loop_.at(loop_.now() + kFinishTime, [self = shared_from_this()] {
     self->finish_timer_.reset();
     self->close();
   });
@@ -99,7 +99,7 @@ void Connection::abandon(const Owner* owner) {
 }
 
 bool Connection::is_silent(Duration period, Duration limit) {
-  silence_.check(Loop::now(), last_received_, period);
+  silence_.check(loop_.now(), last_received_, period);
   if (silence_.length() < limit) return false;
   const auto self = shared_from_this();
   const TimePoint heard = last_received_;
@@ -124,7 +124,7 @@ void Connection::read() {
     if (result == net::Io::Blocked) return;
     if (result == net::Io::Closed) return broken("connection closed");
     if (result == net::Io::Failed) return broken("connection closed: " + wire_.failure());
-    last_received_ = Loop::now();
+    last_received_ = loop_.now();
     if (finishing_) continue;
     incoming_.insert(incoming_.end(), buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(n));
     parse();

@@ -175,14 +175,14 @@ bool Coordinator::drop_one(const char* why) {
 
 // Out of descriptors: without a pause the waiting connection would keep the thread spinning.
 void Coordinator::pause_accepting(const Status& why) {
-  if (const TimePoint now = Loop::now(); now >= complains_from_) {
+  if (const TimePoint now = loop_.now(); now >= complains_from_) {
     complains_from_ = now + kComplainPause;
     options_.log.warn("the coordinator cannot accept more ranks: %s (raise ulimit -Hn)",
                       why.message().c_str());
   }
   loop_.unwatch(listener_watch_, listener_.fd.get());
   listener_watch_ = 0;
-  loop_.at(Loop::now() + kAcceptPause, [this] {
+  loop_.at(loop_.now() + kAcceptPause, [this] {
     if (!listener_.fd.valid()) return;
     const Status watched = watch_listener();
     if (!watched.ok()) pause_accepting(watched);
@@ -192,7 +192,7 @@ void Coordinator::pause_accepting(const Status& why) {
 void Coordinator::admit(Fd fd) {
   const uint64_t name = next_newcomer_++;
   const auto newcomer = std::make_shared<Newcomer>(*this, name, std::move(fd));
-  const TimePoint deadline = Loop::now() + handshake_patience(options_.liveness_ms);
+  const TimePoint deadline = loop_.now() + handshake_patience(options_.liveness_ms);
   const Status started = newcomer->start(deadline);
   if (!started.ok()) return;
   newcomers_.emplace(name, newcomer);
@@ -246,7 +246,7 @@ void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& fa
 
 // What may be on the call stack goes in the loop's next round.
 void Coordinator::clear_soon() {
-  loop_.at(Loop::now(), [this] {
+  loop_.at(loop_.now(), [this] {
     finished_.clear();
     removed_.clear();
   });

@@ -93,7 +93,7 @@ std::optional<Failure> Job::why_not(const Join& join) const {
 void Job::join(std::shared_ptr<Connection> connection, Join join) {
   if (const auto failure = why_not(join)) return refuse_or_fail(*connection, *failure);
   n_ranks_ = join.n_ranks;
-  const TimePoint deadline = Loop::now() + bounded_wait(join.remaining_ms);
+  const TimePoint deadline = loop_.now() + bounded_wait(join.remaining_ms);
   const int64_t timeout_ms = join.timeout_ms;
   auto member = std::make_unique<Member>(*this, std::move(connection), std::move(join));
   member->connection->hand_over(member.get(), kMaxPayload);
@@ -108,7 +108,7 @@ void Job::join(std::shared_ptr<Connection> connection, Join join) {
     reminder_.emplace();
     remind_timer_ = loop_.at(reminder_->next(), [this] { remind(); });
   }
-  if (!tick_timer_) tick_timer_ = loop_.at(Loop::now() + tick_period(), [this] { tick(); });
+  if (!tick_timer_) tick_timer_ = loop_.at(loop_.now() + tick_period(), [this] { tick(); });
   if (complete()) welcome_all();
 }
 
@@ -225,7 +225,7 @@ void Job::contribute(Member& member, const Contribution& contribution) {
     return fail({Code::RemoteError, rank,
                  name(other->join) + " left the communicator while others exchange data"});
   }
-  const TimePoint deadline = Loop::now() + bounded_wait(contribution.timeout_ms);
+  const TimePoint deadline = loop_.now() + bounded_wait(contribution.timeout_ms);
   if (deadline >= gather_deadline_) return;
   gather_deadline_ = deadline;
   if (gather_timer_) loop_.cancel(*gather_timer_);
@@ -282,7 +282,7 @@ void Job::leave(Member& member, uint64_t called) {
   }
   departures_.push_back({member.join.rank, called});
   if (!departure_timer_) {
-    departure_timer_ = loop_.at(Loop::now() + kDepartureDelay, [this] { tell_departures(); });
+    departure_timer_ = loop_.at(loop_.now() + kDepartureDelay, [this] { tell_departures(); });
   }
   if (inquest_) {
     inquest_->add_departure(member.join.rank, called);
@@ -319,7 +319,7 @@ void Job::inquire(Stall stall) {
       member->connection->send(frame);
     }
   }
-  inquest_timer_ = loop_.at(Loop::now() + milliseconds(shortest_liveness_ms() / 2), [this] {
+  inquest_timer_ = loop_.at(loop_.now() + milliseconds(shortest_liveness_ms() / 2), [this] {
     inquest_timer_.reset();
     conclude();
   });
@@ -401,7 +401,7 @@ Duration Job::tick_period() const {
 
 void Job::tick() {
   tick_timer_.reset();
-  const TimePoint now = Loop::now();
+  const TimePoint now = loop_.now();
   const Duration period = tick_period();
   for (const auto& [rank, member] : members_) {
     if (member->left) continue;

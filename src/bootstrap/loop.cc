@@ -26,13 +26,14 @@ constexpr size_t kEventsPerCall = 128;
 
 }  // namespace
 
-Loop::Loop(Fd epoll, Fd wake, OnException on_exception)
+Loop::Loop(Fd epoll, Fd wake, OnException on_exception, const Clock& clock)
     : epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       pid_(getpid()),
-      on_exception_(std::move(on_exception)) {}
+      on_exception_(std::move(on_exception)),
+      clock_(clock) {}
 
-Result<std::shared_ptr<Loop>> Loop::create(OnException on_exception) {
+Result<std::shared_ptr<Loop>> Loop::create(OnException on_exception, const Clock& clock) {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return system_error("creating the control plane's epoll", errno);
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -43,7 +44,8 @@ Result<std::shared_ptr<Loop>> Loop::create(OnException on_exception) {
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return system_error("watching the control plane's eventfd", errno);
   }
-  std::shared_ptr<Loop> loop(new Loop(std::move(epoll), std::move(wake), std::move(on_exception)));
+  std::shared_ptr<Loop> loop(
+      new Loop(std::move(epoll), std::move(wake), std::move(on_exception), clock));
   HETCCL_ASSIGN(loop->thread_, start_thread("hetccl-control", [raw = loop.get()] { raw->main(); }));
   return loop;
 }

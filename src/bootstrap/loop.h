@@ -35,7 +35,8 @@ class Loop {
 
   /// Starts the thread, with all signals blocked: they belong to the user's threads. What a
   /// callback throws goes to `on_exception`, on the thread, again and again until that returns.
-  static Result<std::shared_ptr<Loop>> create(OnException on_exception);
+  static Result<std::shared_ptr<Loop>> create(OnException on_exception,
+                                              const Clock& clock = steady_clock());
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
   /// `stop` must have been called.
@@ -56,7 +57,7 @@ class Loop {
 
   // On the thread only.
 
-  [[nodiscard]] static TimePoint now() { return steady_clock().now(); }
+  [[nodiscard]] TimePoint now() const { return clock_.now(); }
   /// Calls `ready` whenever `fd` is ready for `events` (EPOLLIN, EPOLLOUT). `ready` is kept until
   /// `unwatch`, also while it runs.
   Result<uint64_t> watch(int fd, uint32_t events, Ready ready);
@@ -68,7 +69,7 @@ class Loop {
   void cancel(const Timer& timer) { timers_.erase(timer); }
 
  private:
-  Loop(Fd epoll, Fd wake, OnException on_exception);
+  Loop(Fd epoll, Fd wake, OnException on_exception, const Clock& clock);
   void main();
   void serve_once();
   template <typename Callback>
@@ -83,6 +84,7 @@ class Loop {
   Fd wake_;
   const int pid_;
   const OnException on_exception_;
+  const Clock& clock_;
   bool untold_ = false;  // of an exception: there was no memory for that
   std::unordered_map<uint64_t, std::shared_ptr<Ready>> watches_;
   std::map<Timer, Task> timers_;

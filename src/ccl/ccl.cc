@@ -49,9 +49,9 @@ Status Communicator::exchange(std::span<const Transfer> /*transfers*/, DataType 
   return error(Code::Unsupported, "the cluster's library has no exchange of messages");
 }
 
-Result<std::unique_ptr<Communicator>> Library::init_pair(const UniqueId& /*id*/, int /*rank*/,
-                                                         int /*blocks*/, Waker* /*waker*/,
-                                                         const WaitLimit& /*limit*/) {
+Result<std::unique_ptr<PendingPair>> Library::begin_pair(const PairSeat& /*seat*/, Waker* /*waker*/,
+                                                         const WaitLimit& /*limit*/,
+                                                         std::function<void()> /*wake*/) {
   return error(Code::Unsupported, "the cluster's library makes no communicators for pairs");
 }
 

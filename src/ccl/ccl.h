@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/tactic.h"
 #include "base/types.h"
@@ -130,6 +132,26 @@ class Communicator {
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
 };
 
+/// One end of a pair: two ranks of a cluster that only exchange messages.
+struct PairSeat {
+  UniqueId id;
+  int rank = 0;    ///< 0 or 1
+  int blocks = 0;  ///< thread blocks that its kernels take at most, the same at both ends
+};
+
+/// A pair's communicator that is being made. Destroyed, it gives up. Calls from one thread at a
+/// time.
+class PendingPair {
+ public:
+  using Made = Result<std::unique_ptr<Communicator>>;
+  virtual ~PendingPair() = default;
+  /// Empty while it is being made: ask again after `wake` (Library::begin_pair), and at `again`,
+  /// which this only makes earlier. Does not block. Null: other work of a device kept the two ranks
+  /// from meeting there, which at another time it may not. The other rank may have got a
+  /// communicator then.
+  virtual std::optional<Made> poll(TimePoint now, TimePoint& again) = 0;
+};
+
 /// Which ranks of one vendor and version a library joins.
 struct Reach {
   bool hosts = true;           ///< those of several hosts
@@ -146,7 +168,7 @@ class Library {
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
   /// Whether its communicators have `exchange`.
   [[nodiscard]] virtual bool supports_exchange() const { return false; }
-  /// Whether it has `init_pair`.
+  /// Whether it has `begin_pair`.
   [[nodiscard]] virtual bool makes_pairs() const { return false; }
   [[nodiscard]] virtual Reach reach() const = 0;
   /// Whether a broadcast's shard may name its receiver.
@@ -159,15 +181,13 @@ class Library {
   /// null) wakes the engine that drives this rank; it must outlive the communicator.
   virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                                      Waker* waker, const WaitLimit& limit) = 0;
-  /// As `init`, for two ranks of a cluster that only exchange messages, `rank` being 0 or 1. Its
-  /// kernels take at most `blocks` thread blocks, the same at both ends: a rank may have many such
-  /// communicators, all waiting at once. A library runs one
-  /// communicator's calls in order, also those on different streams, so that a message that waits
-  /// would hold up the next.
-  /// Null: other work of a device kept the two from meeting there, which at another time it may
-  /// not. The other rank may have got a communicator then.
-  virtual Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank, int blocks,
-                                                          Waker* waker, const WaitLimit& limit);
+  /// Begins `init` for a pair, within `limit`; calls `wake`, by any thread, when there is something
+  /// to `poll`. A rank may have many pairs, all waiting at once, and makes them in an order of its
+  /// own: none may wait for another. A library runs one communicator's calls in order, also those
+  /// on different streams, so that a message that waits would hold up the next.
+  virtual Result<std::unique_ptr<PendingPair>> begin_pair(const PairSeat& seat, Waker* waker,
+                                                          const WaitLimit& limit,
+                                                          std::function<void()> wake);
 };
 
 }  // namespace hetccl::ccl

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/exception.h"
 #include "base/numa.h"
 #include "plan/planner.h"
 
@@ -67,7 +68,7 @@ Status Channels::open() {
         shared, membership_.info(rank_).host_access, membership_.info(peer).host_access);
     const transport::PeerId id{membership_.session().communicator(), rank_, peer,
                                shared + messages};
-    HETCCL_ASSIGN(channels_[peer], make_channel(id, context_.init_limit()));
+    HETCCL_ASSIGN(channels_[peer], make_channel(id));
     reached_.insert(peer);
     streams_ = std::max(streams_, channels_[peer]->streams());
     const size_t window = channels_[peer]->window().size();
@@ -131,14 +132,13 @@ Result<Channels::Way> Channels::find_way(int peer) const {
   return Way{transport, &addresses.at(transport->name())};
 }
 
-Result<std::unique_ptr<transport::Channel>> Channels::make_channel(const transport::PeerId& id,
-                                                                   const WaitLimit& limit) const {
+Result<std::unique_ptr<transport::Channel>> Channels::make_channel(
+    const transport::PeerId& id) const {
   HETCCL_ASSIGN(const Way way, find_way(id.peer));
-  return way.transport->connect(id, *way.address, membership_.session().secret(), limit);
+  return way.transport->connect(id, *way.address, membership_.session().secret(),
+                                context_.init_limit());
 }
 
-// All ranks make the channels of one collective in ascending order: of all that wait, the two of
-// the lowest pair wait for each other.
 void Channels::reach(const std::vector<int>& peers) {
   std::vector<int> missing;
   for (const int peer : peers) {
@@ -149,10 +149,9 @@ void Channels::reach(const std::vector<int>& peers) {
     for (const int peer : missing)
       executor_->connect({peer, nullptr, crosses(peer), nullptr, is_direct(peer)});
   });
-  connect_later(std::move(missing), false);
+  for (const int peer : missing) connect_later(peer, false);
 }
 
-// Ranks send and receive in no common order, so that no channel may wait for another to be made.
 Status Channels::meet(std::span<const exec::Message> messages) {
   for (const exec::Message& message : messages) {
     if (message.peer != exec::kAnyRank) {
@@ -172,20 +171,24 @@ Status Channels::meet(int peer) {
                 executor_->make_ends(peer, find_window(message_windows_, peer), is_direct(peer)));
   context_.engine().exclusively([&] { executor_->meet(peer, std::move(ends)); });
   met_.insert(peer);
-  connect_for_messages(peer);
+  connect_later(peer, true);
   return {};
 }
 
-// The other end may never come: where the transport can wait for many, no thread does for one.
-void Channels::connect_for_messages(int peer) {
+// The other end may never come. Ranks connect in no common order, so that no channel may wait for
+// another to be made.
+void Channels::connect_later(int peer, bool for_messages) {
   const auto way = find_way(peer);
-  if (!way.ok()) return connect_later({peer}, true);  // which says so
-  const auto connected = [this, peer](Result<std::unique_ptr<transport::Channel>> made) {
-    if (made.ok()) {
-      use(peer, true, std::move(made).value());
-    } else if (!context_.cancel->is_set()) {
-      static_cast<void>(
-          explaining_.post([this, peer, why = made.status()] { explain(peer, true, why); }));
+  if (!way.ok()) return explain_later(peer, for_messages, way.status());
+  const auto connected = [this, peer, for_messages](auto made) {
+    try {
+      if (made.ok()) {
+        use(peer, for_messages, std::move(made).value());
+      } else if (!context_.cancel->is_set()) {
+        explain_later(peer, for_messages, made.status());
+      }
+    } catch (...) {
+      tell_caught([this](const Status& why) { report(why); });
     }
     end_connecting();
   };
@@ -193,13 +196,11 @@ void Channels::connect_for_messages(int peer) {
     const std::lock_guard lock(mutex_);
     ++begun_;
   }
-  const transport::PeerId id{messages_number(membership_.session()), rank_, peer};
-  const bool begun =
-      way.value().transport->connect_later(id, *way.value().address, membership_.session().secret(),
-                                           patient_limit(*context_.cancel), connected);
-  if (begun) return;
-  end_connecting();
-  connect_later({peer}, true);
+  const auto& session = membership_.session();
+  const uint64_t number = for_messages ? messages_number(session) : session.communicator();
+  way.value().transport->connect_later({number, rank_, peer}, *way.value().address,
+                                       session.secret(), patient_limit(*context_.cancel),
+                                       connected);
 }
 
 void Channels::end_connecting() {
@@ -208,39 +209,24 @@ void Channels::end_connecting() {
   ended_.notify_all();
 }
 
-void Channels::connect_later(std::vector<int> peers, bool for_messages) {
-  const Status posted = connecting_.post([this, peers = std::move(peers), for_messages] {
-    for (const int peer : peers) {
-      if (!try_connect(peer, for_messages)) return;
-    }
-  });
-  if (!posted.ok()) report(posted);
-}
-
 void Channels::report(const Status& why) {
   membership_.verdict().report_own(rank_, why.with("connecting"));
 }
 
-// False where the communicator fails, which is known to all ranks then.
-bool Channels::try_connect(int peer, bool for_messages) {
-  const auto& session = membership_.session();
-  const uint64_t number = for_messages ? messages_number(session) : session.communicator();
-  auto made = make_channel({number, rank_, peer}, patient_limit(*context_.cancel));
-  if (!made.ok()) return explain(peer, for_messages, made.status());
-  use(peer, for_messages, std::move(made).value());
-  return true;
+// Not by the transport's thread, since finding out takes a while.
+void Channels::explain_later(int peer, bool for_messages, const Status& why) {
+  const Status posted = explaining_.post([=, this] { explain(peer, for_messages, why); });
+  if (!posted.ok()) report(posted);
 }
 
-// As try_connect.
-bool Channels::explain(int peer, bool for_messages, const Status& why) {
+void Channels::explain(int peer, bool for_messages, const Status& why) {
   Verdict& verdict = membership_.verdict();
   // Messages that want it say that it has left; a receive from any rank wants others, too.
-  if (for_messages && has_left_soon(peer)) return true;
+  if (for_messages && has_left_soon(peer)) return;
   // It may be how a failure looks from here of which all are about to be told.
   if (!context_.cancel->is_set()) verdict.wait(Verdict::kNewsTime);
-  if (context_.cancel->is_set() || verdict.failed()) return false;
+  if (context_.cancel->is_set() || verdict.failed()) return;
   verdict.report_own(peer, why.with(format("connecting to rank %d", peer)));
-  return false;
 }
 
 bool Channels::has_left_soon(int peer) const {
@@ -267,7 +253,6 @@ void Channels::use(int peer, bool for_messages, std::unique_ptr<transport::Chann
 }
 
 void Channels::stop() {
-  connecting_.wait();
   {
     std::unique_lock lock(mutex_);
     ended_.wait(lock, [this] { return begun_ == 0; });

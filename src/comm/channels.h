@@ -18,8 +18,8 @@ namespace hetccl::comm {
 
 /// `open`, `attach` and what reads channels by the thread that opens the communicator; `reach` and
 /// `meet` by the threads that launch, under its launch mutex; `stop` and `close` by the thread that
-/// destroys it. Threads of `connecting_` make channels meanwhile and hand them over where nobody
-/// drives (Engine::exclusively).
+/// destroys it. Transports make channels meanwhile, which are handed over where nobody drives
+/// (Engine::exclusively).
 class Channels {
  public:
   /// Drops what others began to connect to this rank, which never did. At the end, also where the
@@ -35,7 +35,6 @@ class Channels {
         device_(device),
         rank_(membership.rank()),
         window_share_(std::move(share)),
-        connecting_([this](const Status& why) { report(why); }),
         explaining_([this](const Status& why) { report(why); }) {}
 
   /// Makes the channels, and their windows, that plans between clusters need.
@@ -60,8 +59,6 @@ class Channels {
   static uint64_t messages_number(const bootstrap::Session& session);
   /// The limit of what waits for another end, which may be long in coming.
   static WaitLimit patient_limit(const Cancel& cancel);
-  /// Has `peer` left, or does news of that come in a moment? Thread-safe; blocks for that.
-  [[nodiscard]] bool has_left_soon(int peer) const;
   /// Whether that rank is in another cluster.
   [[nodiscard]] bool crosses(int peer) const;
   /// Whether the transport to that rank reads and writes the memory of this rank's device.
@@ -77,9 +74,8 @@ class Channels {
   [[nodiscard]] transport::Transport* transport_to(int peer) const;
   Status reserve(const std::vector<int>& peers) const;
   Status open_windows(int peer, size_t for_collectives);
-  /// A channel by the best transport that both ranks have. Thread-safe; blocks within `limit`.
-  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id,
-                                                           const WaitLimit& limit) const;
+  /// A channel by the best transport that both ranks have. Blocks while ranks set up.
+  Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id) const;
   Status meet(int peer);
   /// How to connect with `peer`.
   struct Way {
@@ -88,12 +84,13 @@ class Channels {
   };
   Result<Way> find_way(int peer) const;
   void report(const Status& why);
-  void connect_later(std::vector<int> peers, bool for_messages);
-  void connect_for_messages(int peer);
-  bool try_connect(int peer, bool for_messages);
+  /// Has `peer` left, or does news of that come in a moment? Blocks for that.
+  [[nodiscard]] bool has_left_soon(int peer) const;
+  void connect_later(int peer, bool for_messages);
   void use(int peer, bool for_messages, std::unique_ptr<transport::Channel> channel);
   void end_connecting();
-  bool explain(int peer, bool for_messages, const Status& status);
+  void explain_later(int peer, bool for_messages, const Status& why);
+  void explain(int peer, bool for_messages, const Status& why);
 
   const Context& context_;
   Membership& membership_;
@@ -108,11 +105,10 @@ class Channels {
 
   // Guarded by the communicator's launch mutex.
   std::set<int> reached_, met_;  // ranks that are connected, or being so: for plans, for messages
-  ChoresAtOnce connecting_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable ended_;
-  size_t begun_ = 0;   // connections that transports make on threads of their own
+  size_t begun_ = 0;   // connections that transports make
   Chores explaining_;  // why some were not made
 };
 

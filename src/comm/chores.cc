@@ -1,6 +1,5 @@
 #include "comm/chores.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/thread.h"
@@ -32,11 +31,6 @@ void Chores::wait() {
   done_.wait(lock, [this] { return !running_; });
 }
 
-bool Chores::idle() {
-  std::lock_guard lock(mutex_);
-  return !running_;
-}
-
 void Chores::run() {
   std::unique_lock lock(mutex_);
   while (!chores_.empty()) {
@@ -53,18 +47,6 @@ void Chores::run() {
   }
   running_ = false;
   done_.notify_all();
-}
-
-Status ChoresAtOnce::post(std::function<void()> chore) {
-  auto free =
-      std::find_if(threads_.begin(), threads_.end(), [](Chores& some) { return some.idle(); });
-  if (free == threads_.end()) free = threads_.emplace(free, on_exception_);
-  return free->post(std::move(chore));
-}
-
-void ChoresAtOnce::wait() {
-  for (Chores& some : threads_) some.wait();
-  threads_.clear();
 }
 
 }  // namespace hetccl::comm

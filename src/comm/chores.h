@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <list>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -29,7 +28,6 @@ class Chores {
   Status post(std::function<void()> chore);
   /// Returns once nothing is left. Not from within a chore.
   void wait();
-  [[nodiscard]] bool idle();
 
  private:
   void run();
@@ -40,21 +38,6 @@ class Chores {
   std::deque<std::function<void()>> chores_;
   bool running_ = false;
   std::thread thread_;
-};
-
-/// Runs each chore at once, on a thread beside those of the others. `post` and `wait` by one thread
-/// at a time.
-class ChoresAtOnce {
- public:
-  /// As Chores.
-  explicit ChoresAtOnce(OnException on_exception) : on_exception_(std::move(on_exception)) {}
-  /// As Chores::post.
-  Status post(std::function<void()> chore);
-  void wait();
-
- private:
-  const OnException on_exception_;
-  std::list<Chores> threads_;
 };
 
 }  // namespace hetccl::comm

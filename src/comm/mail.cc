@@ -1,9 +1,6 @@
 #include "comm/mail.h"
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
-#include <utility>
 
 namespace hetccl::comm {
 namespace {
@@ -13,12 +10,17 @@ constexpr size_t kHead = 2 + sizeof(uint64_t);  // the mark, the kind, and the r
 
 }  // namespace
 
-std::vector<uint8_t> Mail::note_of(uint64_t round, std::span<const std::byte> bytes) {
-  std::vector<uint8_t> note(kHead + bytes.size());
+void Mail::begin(int peer, std::span<const std::byte> mine) {
+  const std::lock_guard lock(mutex_);
+  Box& box = boxes_[peer];
+  auto& note = box.told[box.round % 2];
+  note.assign(kHead + mine.size(), 0);
   note[0] = kMark;
-  std::memcpy(&note[2], &round, sizeof round);
-  std::memcpy(note.data() + kHead, bytes.data(), bytes.size());
-  return note;
+  std::memcpy(&note[2], &box.round, sizeof box.round);
+  std::memcpy(note.data() + kHead, mine.data(), mine.size());
+  box.kind = Kind::Told;
+  box.due = TimePoint::min();
+  box.pause = reminder_;
 }
 
 Status Mail::tell(int peer, std::vector<uint8_t> note, Kind kind) {
@@ -26,36 +28,27 @@ Status Mail::tell(int peer, std::vector<uint8_t> note, Kind kind) {
   return session_.tell(peer, std::move(note));
 }
 
-Status Mail::exchange(int peer, std::span<const std::byte> mine, std::span<std::byte> theirs) {
+std::optional<Mail::Bytes> Mail::take(int peer, TimePoint now, TimePoint& again) {
   std::unique_lock lock(mutex_);
   Box& box = boxes_[peer];
-  box.told[box.round % 2] = note_of(box.round, mine);
-  HETCCL_TRY(wait(lock, peer, box));
-  const std::vector<uint8_t> heard = std::move(box.heard.extract(box.round++).mapped());
-  if (heard.size() != theirs.size()) {
-    return error(Code::RemoteError, "rank %d told %zu bytes, not %zu", peer, heard.size(),
-                 theirs.size());
-  }
-  std::memcpy(theirs.data(), heard.data(), heard.size());
-  return {};
-}
-
-Status Mail::wait(std::unique_lock<std::mutex>& lock, int peer, Box& box) {
-  const auto ended = [&] { return box.heard.contains(box.round) || box.left || cancel_.is_set(); };
-  const bool patient = box.round == 0;
-  auto kind = Kind::Told;
-  for (auto pause = reminder_;; kind = Kind::Reminder) {
-    std::vector<uint8_t> note = box.told[box.round % 2];
-    lock.unlock();  // which the control plane's thread takes under its own
-    const Status told = tell(peer, std::move(note), kind);
-    lock.lock();
-    if (box.heard.contains(box.round)) return {};
+  for (Status told;;) {
+    if (auto heard = box.heard.extract(box.round)) {
+      ++box.round;
+      return std::move(heard.mapped());
+    }
     HETCCL_TRY(told);
-    changed_.wait_for(lock, pause, ended);
-    if (box.heard.contains(box.round)) return {};
-    if (cancel_.is_set()) return cancel_.reason();
     if (box.left) return error(Code::RemoteError, "rank %d has left the communicator", peer);
-    if (patient) pause = std::min(2 * pause, kLongestReminder);
+    if (now < box.due) {
+      again = std::min(again, box.due);
+      return std::nullopt;
+    }
+    std::vector<uint8_t> note = box.told[box.round % 2];
+    const Kind kind = std::exchange(box.kind, Kind::Reminder);
+    box.due = now + box.pause;
+    if (box.round == 0) box.pause = std::min(2 * box.pause, kLongestReminder);
+    lock.unlock();  // which the control plane's thread takes under its own
+    told = tell(peer, std::move(note), kind);
+    lock.lock();
   }
 }
 
@@ -73,19 +66,16 @@ void Mail::on_note(int from, std::span<const uint8_t> note) {
       again = box.told[round % 2];
     }
   }
-  changed_.notify_all();
+  ring_();
   if (again) static_cast<void>(tell(from, std::move(*again), Kind::Answer));
 }
 
 void Mail::on_left(int rank) {
-  const std::lock_guard lock(mutex_);
-  boxes_[rank].left = true;
-  changed_.notify_all();
-}
-
-void Mail::wake() {
-  const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    boxes_[rank].left = true;
+  }
+  ring_();
 }
 
 }  // namespace hetccl::comm

@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <random>
 
+#include "fake/manual_clock.h"
 #include "fake/note_session.h"
-#include "fake/thread.h"
 
 namespace hetccl::comm {
 namespace {
@@ -39,12 +41,32 @@ class LossySession final : public fake::NoteSession {
 };
 
 struct Two {
-  Two(uint64_t seed, unsigned lost_percent, std::chrono::milliseconds reminder)
+  Two(uint64_t seed, unsigned lost_percent)
       : sessions{{0, seed, lost_percent}, {1, seed + 1, lost_percent}},
-        mails{{sessions[0], *cancel, reminder}, {sessions[1], *cancel, reminder}} {
+        mails{{sessions[0], [this] { ++rung[0]; }}, {sessions[1], [this] { ++rung[1]; }}} {
     for (size_t i : {0, 1}) sessions[i].other = &mails[1 - i];
   }
-  std::unique_ptr<Cancel> cancel = std::move(Cancel::create()).value();
+  /// What rank `i` hears at this time, 0 for nothing, in the exchange that it has begun.
+  Result<uint64_t> hear(size_t i) {
+    again = TimePoint::max();
+    const auto heard = mails[i].take<uint64_t>(static_cast<int>(1 - i), clock.now(), again);
+    return heard ? *heard : Result<uint64_t>(uint64_t{0});
+  }
+  /// Waits until both have heard.
+  std::array<uint64_t, 2> exchange(const std::array<uint64_t, 2>& told) {
+    for (size_t i : {0, 1}) mails[i].begin(static_cast<int>(1 - i), told[i]);
+    std::array<uint64_t, 2> heard{};
+    for (int turn = 0; (heard[0] == 0 || heard[1] == 0) && turn < 10'000; ++turn) {
+      for (size_t i : {0, 1}) {
+        if (heard[i] == 0) heard[i] = hear(i).value();
+        clock.time = std::max(clock.time, std::min(again, clock.time + std::chrono::hours(1)));
+      }
+    }
+    return heard;
+  }
+  fake::ManualClock clock;
+  TimePoint again{};
+  std::array<std::atomic<int>, 2> rung{};
   LossySession sessions[2];
   Mail mails[2];
 };
@@ -55,24 +77,34 @@ TEST_CASE("exchanges are complete and in order, whatever notes are lost or come 
   for (const unsigned lost : {0U, 60U}) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {
       CAPTURE(seed);
-      Two two(seed, lost, std::chrono::milliseconds(1));
-      fake::on_all_ranks(2, [&](int rank) {
-        for (uint64_t round = 0; round < 30; ++round) {
-          const uint64_t mine = 1000 * round + static_cast<uint64_t>(rank);
-          const auto theirs = two.mails[rank].exchange(1 - rank, mine);
-          REQUIRE(theirs.ok());
-          CHECK(theirs.value() == 1000 * round + static_cast<uint64_t>(1 - rank));
-        }
-      });
+      Two two(seed, lost);
+      for (uint64_t round = 1; round <= 30; ++round) {
+        const std::array<uint64_t, 2> told{1000 * round, 1000 * round + 1};
+        CHECK(two.exchange(told) == std::array<uint64_t, 2>{told[1], told[0]});
+      }
     }
   }
 }
 
+TEST_CASE("who hears nothing reminds the other end, less and less often in the first exchange") {
+  Two two(1, 0);
+  const TimePoint begin = two.clock.now();
+  two.sessions[0].other = &two.mails[0];  // to nobody
+  two.mails[0].begin(1, uint64_t{7});
+  std::vector<int64_t> told_at;
+  for (int told = 0; told_at.size() < 8; two.clock.time = two.again) {
+    CHECK(two.hear(0).value() == 0);
+    if (two.sessions[0].told > told)
+      told_at.push_back(
+          std::chrono::duration_cast<std::chrono::seconds>(two.clock.now() - begin).count());
+    told = two.sessions[0].told;
+  }
+  CHECK(told_at == std::vector<int64_t>{0, 1, 3, 7, 15, 31, 63, 95});
+}
+
 TEST_CASE("a reminder is answered, and an answer is not: mail ends with the exchange") {
-  Two two(1, 0, std::chrono::milliseconds(1000));
-  fake::on_all_ranks(2, [&](int rank) {
-    CHECK(two.mails[rank].exchange(1 - rank, static_cast<uint64_t>(rank)).ok());
-  });
+  Two two(1, 0);
+  two.exchange({1, 2});
   const int before = two.sessions[0].told + two.sessions[1].told;
   // The first round's notes again, as reminders that have crossed the answers.
   const std::vector<uint8_t> reminder = {'M', 1, 0, 0, 0, 0, 0, 0, 0, 0, 7};
@@ -81,27 +113,23 @@ TEST_CASE("a reminder is answered, and an answer is not: mail ends with the exch
   CHECK(two.sessions[0].told + two.sessions[1].told == before + 2);
 }
 
-TEST_CASE("who waits for mail ends with the peer, with this rank and with the communicator") {
-  for (const int how : {0, 1, 2}) {
-    CAPTURE(how);
-    Two two(1, 0, std::chrono::milliseconds(1));
-    fake::Thread waiting([&] {
-      const auto theirs = two.mails[0].exchange(1, uint64_t{7});
-      CHECK(theirs.status().code() == (how == 0   ? Code::RemoteError
-                                       : how == 1 ? Code::InvalidUsage
-                                                  : Code::Aborted));
-    });
-    if (how == 0) two.mails[0].on_left(1);
-    if (how == 1) two.sessions[0].has_left = true;
-    if (how == 2) {
-      two.cancel->set(error(Code::Aborted, "the test gives up"));
-      two.mails[0].wake();
-    }
-  }
+TEST_CASE("an exchange ends with the peer and with this rank, and news of either rings") {
+  Two two(1, 0);
+  two.mails[0].begin(1, uint64_t{7});
+  CHECK(two.hear(0).value() == 0);
+  two.mails[0].on_left(1);
+  CHECK(two.rung[0] == 1);
+  CHECK(two.hear(0).status().code() == Code::RemoteError);
+  two.sessions[1].has_left = true;
+  two.mails[1].begin(0, uint64_t{7});
+  CHECK(two.rung[1] == 1);
+  CHECK(two.hear(1).value() == 7);  // it had told before it left
+  two.mails[1].begin(0, uint64_t{8});
+  CHECK(two.hear(1).status().code() == Code::InvalidUsage);
 }
 
 TEST_CASE("notes that are none, of other rounds or of another length do no harm") {
-  Two two(1, 0, std::chrono::milliseconds(1));
+  Two two(1, 0);
   const std::vector<std::vector<uint8_t>> notes = {{},
                                                    {'M'},
                                                    {'M', 0, 1, 2},
@@ -109,15 +137,11 @@ TEST_CASE("notes that are none, of other rounds or of another length do no harm"
                                                    {'M', 0, 9, 0, 0, 0, 0, 0, 0, 0, 1},
                                                    std::vector<uint8_t>(100, 0xff)};
   for (const auto& note : notes) two.mails[0].on_note(1, note);
-  fake::on_all_ranks(2, [&](int rank) {
-    const auto theirs = two.mails[rank].exchange(1 - rank, static_cast<uint64_t>(rank));
-    REQUIRE(theirs.ok());
-    CHECK(theirs.value() == static_cast<uint64_t>(1 - rank));
-  });
+  CHECK(two.exchange({1, 2}) == std::array<uint64_t, 2>{2, 1});
   const std::vector<uint8_t> shorter = {'M', 0, 1, 0, 0, 0, 0, 0, 0, 0, 5};
   two.mails[0].on_note(1, shorter);
-  const auto theirs = two.mails[0].exchange(1, uint64_t{7});
-  CHECK(theirs.status().code() == Code::RemoteError);
+  two.mails[0].begin(1, uint64_t{7});
+  CHECK(two.hear(0).status().code() == Code::RemoteError);
 }
 
 }  // namespace hetccl::comm

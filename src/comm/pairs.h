@@ -5,24 +5,30 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
+#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/bell.h"
 #include "ccl/ccl.h"
 #include "comm/channels.h"
 #include "comm/chores.h"
 #include "comm/mail.h"
+#include "comm/pair_opening.h"
 #include "exec/executor.h"
 
 namespace hetccl::comm {
 
 /// `meet` by the threads that launch, under the communicator's launch mutex; `stop` and `close` by
-/// the thread that ends it. Threads of `opening_` make communicators meanwhile and hand them
-/// over where nobody drives (Engine::exclusively).
-class Pairs {
+/// the thread that ends it. One thread, which exists while there are any, advances all pairs that
+/// are being opened, and hands communicators over where nobody drives (Engine::exclusively).
+class Pairs : private PairOpening::Owner {
  public:
   /// Outlives the pairs.
   struct Environment {
@@ -38,10 +44,7 @@ class Pairs {
   /// Opens pairs with the other ends of messages, which have met (Channels::meet).
   void meet(std::span<const exec::Message> messages);
   /// The communicator has failed: nobody waits for a pair any more. Thread-safe.
-  void give_up(const Status& why) {
-    cancel_->set(why);
-    mail_.wake();
-  }
+  void give_up(const Status& why);
   /// Takes another rank's note on pairs, or the news that a rank has left. By the control plane's
   /// thread.
   void on_note(int from, std::span<const uint8_t> note) { mail_.on_note(from, note); }
@@ -54,35 +57,53 @@ class Pairs {
   void close();
 
  private:
-  // The first carries what the lower rank sends, the second what the higher one sends.
-  using Communicators = std::array<std::unique_ptr<ccl::Communicator>, 2>;
+  using Libraries = std::array<std::unique_ptr<exec::MessageLibrary>, 2>;  // as Communicators
 
   Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel);
   [[nodiscard]] bool may_open(int peer) const;
   void meet(int peer);
-  void settle(int peer, uint64_t first_sent, uint64_t first_received);
-  void open(int peer);
-  Status try_open(int peer, PairBudget::Share share);
-  Status negotiate(int peer, PairBudget::Share share);
-  Status make_communicators(int peer, int blocks, Communicators& made);
-  Result<std::unique_ptr<ccl::Communicator>> make_communicator(int peer, int blocks);
-  Result<ccl::UniqueId> agree_on_id(int peer);
-  Status use(int peer, const Communicators& communicators);
-  void keep(std::unique_ptr<ccl::Communicator> communicator, bool used);
-  void report_disagreement(int peer, const Status& why);
-  Status agree(int peer, const Status& made);
+  PairBudget::Share prepare(int peer);
+  Status make_libraries(int peer);
+  void settle(int peer, const PairOpening::Numbers& first);
+  [[nodiscard]] bool sends(size_t direction, int peer) const {
+    return (direction == 0) == (rank_ < peer);
+  }
+  void drive();
+  TimePoint advance_all();
+
+  // PairOpening::Owner
+  Result<ccl::UniqueId> make_id() override;
+  Result<std::unique_ptr<ccl::PendingPair>> begin_pair(const ccl::PairSeat& seat) override;
+  PairOpening::Numbers propose(int peer) override;
+  void carry(PairOpening& opening, const PairOpening::Numbers& first) override;
+  void refuse(int peer, const Status& why) override;
+  void disagree(int peer, const Status& why) override;
+  void drop(std::unique_ptr<ccl::Communicator> communicator) override;
+  [[nodiscard]] Status cancelled() override { return cancel_->reason(); }
+  [[nodiscard]] bool stops() override { return stops_; }
+  [[nodiscard]] bool has_left(int peer) override {
+    return environment_.membership.departures().has_left(peer);
+  }
+  void log(const std::string& line) override { environment_.context.log.info("%s", line.c_str()); }
 
   const Environment environment_;
+  const Clock& clock_;
   const int rank_;
   const std::unique_ptr<Cancel> cancel_;
+  Bell bell_;  // there is something to advance
   Mail mail_;
-  std::set<int> met_;  // guarded by the communicator's launch mutex
-  std::atomic<int> talks_{0};
+  std::set<int> met_;                                 // guarded by the communicator's launch mutex
+  std::list<std::unique_ptr<PairOpening>> openings_;  // the driving thread's
   std::atomic<bool> stops_{false};
   std::mutex mutex_;  // guards what follows
+  std::condition_variable rested_;
+  std::list<std::unique_ptr<PairOpening>> arrived_;  // to be driven, too
+  bool advances_ = false;                            // the thread does, at this moment
+  bool under_way_ = false;                           // some openings are, as it last saw
+  std::map<int, Libraries> libraries_;  // of those that carry nothing: devices are asked at `close`
   std::vector<std::unique_ptr<ccl::Communicator>> used_, unused_;
   std::vector<PairBudget::Share> shares_;  // of those that are used
-  ChoresAtOnce opening_;                   // the last: its threads use all of the above
+  Chores driving_;                         // the last: its thread uses all of the above
 };
 
 }  // namespace hetccl::comm

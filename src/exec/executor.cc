@@ -160,7 +160,8 @@ void Executor::note_end(Operation& op, TimePoint now) {
   }
   if (op.is_message()) return;
   if (op.call.timed && options_.on_timed && !failed) tell_time(op, now);
-  if (op.marks == nullptr) unmarked_.fetch_sub(1);
+  if (op.marks == nullptr)
+    require(unmarked_.fetch_sub(1) > 0, "collectives that end without a mark have begun so");
 }
 
 bool Executor::may_retire(Operation& op) {
@@ -205,12 +206,14 @@ bool Executor::retire(Order& order, TimePoint now) {
 void Executor::end(Operation& op) {
   Operation& lead = *op.lead;
   if (&op != &lead) operations_.give_back(op);
-  if (lead.completion.left.fetch_sub(1, std::memory_order_acq_rel) == 1) end_call(lead);
+  const auto left = lead.completion.left.fetch_sub(1, std::memory_order_acq_rel);
+  if (left == 1) end_call(lead);
+  require(left >= 1, "a call ends once");
 }
 
 // A call is in flight no more before its caller can see that it has ended.
 void Executor::end_call(Operation& lead) {
-  if (lead.is_message()) messages_.calls.fetch_sub(1);
+  if (lead.is_message()) require(messages_.calls.fetch_sub(1) > 0, "calls that end have begun");
   lead.completion.ends.fetch_add(1, std::memory_order_release);
   operations_.give_back(lead);
 }
@@ -229,6 +232,16 @@ bool Executor::has_failed_library(const Operation& op) {
   if (!found) return false;
   if (!faulted_) fault(std::move(*found));
   return true;
+}
+
+void Executor::require(bool holds, const char* invariant) {
+  if (holds || faulted_) return;
+  fault({error(Code::InternalError,
+               "hetccl has lost track of its calls (broken: %s): data may be wrong. This is a "
+               "defect of hetccl: please report it, with what HETCCL_DUMP writes",
+               invariant),
+         -1,
+         {}});
 }
 
 void Executor::fault(Fault found) {

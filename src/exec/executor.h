@@ -97,12 +97,12 @@ class Executor : public progress::Driven {
   [[nodiscard]] Result<MessageEnds> make_ends(int peer, Window* window, bool direct) const;
   /// Has messages with that rank use `ends`: before the first is launched. They wait for `connect`.
   void meet(int peer, MessageEnds ends);
-  /// For `pair`, a communicator of this rank and `peer`, to carry what this rank sends to `peer`,
-  /// or else receives from it. Asks the device.
-  [[nodiscard]] Result<std::unique_ptr<MessageLibrary>> make_library(int peer, bool send,
-                                                                     ccl::Communicator& pair) const;
-  /// Has it do so once their `route` says so. After `meet`.
-  void use_library(int peer, bool send, std::unique_ptr<MessageLibrary> library);
+  /// For a communicator of this rank and `peer` to carry what this rank sends to `peer`, or else
+  /// receives from it. Asks the device.
+  [[nodiscard]] Result<std::unique_ptr<MessageLibrary>> make_library(int peer, bool send) const;
+  /// Has `pair` do so once their `route` says so. After `meet`.
+  void use_library(int peer, bool send, std::unique_ptr<MessageLibrary> library,
+                   ccl::Communicator& pair);
   /// Of that direction, once ranks have met: by the launching thread, or where nobody drives. Lives
   /// as long as this.
   [[nodiscard]] Route& route(int peer, bool send) { return messages_.of(peer, send).route; }
@@ -200,6 +200,8 @@ class Executor : public progress::Driven {
   bool has_failed_library(const Operation& op);
   [[nodiscard]] bool aborts_have_begun() const;
   void release_streams();
+  /// `holds`; where it does not, the communicator fails: `invariant` is broken.
+  void require(bool holds, const char* invariant);
   void fault(Fault fault);
 
   ExecutorOptions options_;

@@ -25,6 +25,8 @@ class Interpreter {
                                                      ccl::Communicator* ccl, int n_ranks,
                                                      std::initializer_list<lower::QueueKind> kinds);
 
+  /// Has Code call `ccl` from now on.
+  void use(ccl::Communicator& ccl) { ccl_ = &ccl; }
   /// Enqueues all that `op`'s streams do, `user` being the user's; `windows` by lane, null where
   /// the Code uses none.
   Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows);

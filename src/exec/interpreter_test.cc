@@ -28,7 +28,7 @@ struct StepFixture {
     const lower::CallShape shape{
         .type = DataType::Float32, .count = input.size(), .by_host = lower::kAllArithmetic};
     REQUIRE(op.prepare(program->lower_for(shape).value(), call).ok());
-    interpreter = std::move(Interpreter::create(device, &library, 2, {})).value();
+    interpreter = std::move(Interpreter::create(device, batch, &library, 2, {})).value();
     user = std::move(device.create_stream()).value();
   }
   void drain() {
@@ -38,6 +38,7 @@ struct StepFixture {
 
   exec::testing::QueueDevice device;
   exec::testing::Library library;
+  Batch batch{device, true};
   std::vector<float> input = std::vector<float>(16, 2), output = std::vector<float>(16, 3);
   Call call;
   std::unique_ptr<Program> program;

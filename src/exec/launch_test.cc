@@ -193,6 +193,18 @@ TEST_CASE("calls in flight share two sets of buffers, also where the host reache
   f.check_drained();
 }
 
+TEST_CASE("a channel whose counts go back fails the communicator, with a text") {
+  LaunchFixture f;
+  f.channel.completed = 3;
+  f.executor->connect({1, &f.channel});
+  f.channel.completed = 2;
+  f.executor->poll(hetccl::steady_clock().now());
+  REQUIRE(f.faults.size() == 1);
+  CHECK(f.faults[0].code() == Code::InternalError);
+  const std::string& text = f.faults[0].message();
+  CHECK_MESSAGE(text.find("a channel's counts only grow") != std::string::npos, text);
+}
+
 TEST_CASE("a completion of a message that nobody posted fails the communicator, with a text") {
   LaunchFixture f;
   f.channel.completed = 1;

@@ -49,21 +49,22 @@ void Executor::meet(int peer, MessageEnds ends) {
   if (other) connect({.rank = peer, .crosses = false, .window = window, .for_messages = true});
 }
 
-Result<std::unique_ptr<MessageLibrary>> Executor::make_library(int peer, bool send,
-                                                               ccl::Communicator& pair) const {
+Result<std::unique_ptr<MessageLibrary>> Executor::make_library(int peer, bool send) const {
   auto& device = *options_.device;
   const int self = options_.rank;
   auto library = std::make_unique<MessageLibrary>(
       plan::plan_message_by_library(self, send ? self : peer, send ? peer : self));
-  library->pair = &pair;
   library->program.bind({traits_of_rank(self < peer ? 0 : 1), {lower::reach_for_headers(peer)}});
-  HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, *batch_, &pair, 2, {}));
+  HETCCL_ASSIGN(library->interpreter, Interpreter::create(device, *batch_, nullptr, 2, {}));
   HETCCL_ASSIGN(library->recorded, device.create_stream());
   return library;
 }
 
-void Executor::use_library(int peer, bool send, std::unique_ptr<MessageLibrary> library) {
-  if (aborted_) library->pair->abort();
+void Executor::use_library(int peer, bool send, std::unique_ptr<MessageLibrary> library,
+                           ccl::Communicator& pair) {
+  library->pair = &pair;
+  library->interpreter->use(pair);
+  if (aborted_) pair.abort();
   messages_.of(peer, send).library = std::move(library);
 }
 

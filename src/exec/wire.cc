@@ -29,6 +29,8 @@ const lower::Operand& operand_of(const Instruction& code) {
 }  // namespace
 
 void Wire::use(Lane& lane, transport::Channel* channel) {
+  const bool idle = lane.sends.posted == 0 && lane.recvs.posted == 0;
+  if (!require(idle, lane, "no channel is replaced while it moves messages")) return;
   lane.channel = channel;
   if (channel == nullptr) return;
   // Messages that came before, as a probe's, are not this lane's.
@@ -246,6 +248,7 @@ bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
   const bool sends = queue.list == List::Sends;
   const uint64_t done = sends ? lane.channel->sends_completed() : lane.channel->recvs_completed();
   if (done == queue.completed) return false;
+  if (!require(done > queue.completed, lane, "a channel's counts only grow")) return false;
   for (; queue.completed < done; ++queue.completed) {
     const Place place = next_message(lane, queue);
     const bool known = place.op != nullptr && queue.posted > 0;
@@ -268,8 +271,11 @@ bool Wire::finish_message(Lane& lane, Queue& queue, Place place, TimePoint now) 
   --queue.posted;
   --op.outstanding;
   if (code.done != lower::kNoSync) {
-    op.flag(code.done).word.store(op.completed(code.message, issue.slice),
-                                  std::memory_order_release);
+    auto& word = op.flag(code.done).word;
+    const uint32_t count = op.completed(code.message, issue.slice);
+    const bool later = word.load(std::memory_order_relaxed) < count;
+    if (!require(later, lane, "the slices of a message complete in order")) return false;
+    word.store(count, std::memory_order_release);
   }
   if (options_.tracer != nullptr) {
     using enum Tracer::PeerTrack;

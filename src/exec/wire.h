@@ -138,7 +138,7 @@ class Wire {
   /// ascend.
   template <typename Visit>
   void for_each_of(const std::vector<int>& peers, Visit&& visit) const;
-  static void use(Lane& lane, transport::Channel* channel);
+  void use(Lane& lane, transport::Channel* channel);
   /// The place of `cursor`, which first leaves operations that have no more.
   static Place at(const Lane& lane, const Queue& queue, Cursor& cursor);
   static Place next_message(const Lane& lane, Queue& queue);

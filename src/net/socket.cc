@@ -12,7 +12,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 namespace hetccl::net {
 
@@ -45,13 +44,12 @@ int poll_timeout(TimePoint deadline) {
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
 }
 
-// Waits for `events`; false once the deadline has passed, or `cancel` (may be null) is set.
-bool wait_for(int fd, short events, TimePoint deadline, const Cancel* cancel = nullptr) {
+// Waits for `events`; false once the deadline has passed.
+bool wait_for(int fd, short events, TimePoint deadline) {
   for (;;) {
-    pollfd entries[] = {{fd, events, 0}, {cancel != nullptr ? cancel->fd() : -1, POLLIN, 0}};
-    const bool ready = ::poll(entries, 2, poll_timeout(deadline)) > 0;
-    if (ready && entries[0].revents != 0) return true;
-    if (ready || steady_clock().now() >= deadline) return false;
+    pollfd entry{fd, events, 0};
+    if (::poll(&entry, 1, poll_timeout(deadline)) > 0) return true;
+    if (steady_clock().now() >= deadline) return false;
   }
 }
 
@@ -66,24 +64,6 @@ Status timeout(const char* what, size_t done, size_t bytes) {
 void set_no_delay(int fd) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-// One attempt. Returns 0 with `out` connected, or the errno (ETIMEDOUT at the deadline).
-int try_connect(const SocketAddress& address, TimePoint deadline, const Cancel* cancel, Fd* out) {
-  Fd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return errno;
-  set_no_delay(fd.get());
-  if (::connect(fd.get(), generic(address.storage), address.length()) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return errno;
-    if (!wait_for(fd.get(), POLLOUT, deadline, cancel)) return ETIMEDOUT;
-    int failure = 0;
-    socklen_t length = sizeof failure;
-    ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
-    if (failure != 0) return failure;
-  }
-  if (is_own_peer(fd.get())) return ECONNREFUSED;
-  *out = std::move(fd);
-  return 0;
 }
 
 struct PortRange {
@@ -290,40 +270,83 @@ Result<Listener> listen(const Config& config) {
                       failure);
 }
 
-Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline,
-                   const Cancel* cancel) {
-  using std::chrono::milliseconds;
-  if (addresses.empty()) return error(Code::InvalidArgument, "no address to connect to");
-  // One address that swallows packets must not eat the whole deadline where others would answer.
-  Duration patience = addresses.size() == 1 ? Duration(kLongestAttempt) : milliseconds(250);
-  int failure = ETIMEDOUT;
-  TimePoint heard = steady_clock().now();  // when an address last did not refuse
-  for (Duration pause = milliseconds(1);; pause = std::min<Duration>(pause * 2, milliseconds(50))) {
-    for (const SocketAddress& address : addresses) {
-      Fd fd;
-      const int result =
-          try_connect(address, std::min(deadline, steady_clock().now() + patience), cancel, &fd);
-      if (result == 0) return fd;
-      if (cancel != nullptr && cancel->is_set()) return cancel->reason();
-      if (result != ETIMEDOUT) failure = result;
-      if (result != ECONNREFUSED) heard = steady_clock().now();
-    }
-    const TimePoint now = steady_clock().now();
-    if (now >= deadline) break;
-    if (now - heard > kNobodyListens) {
+// One address that swallows packets must not eat the whole deadline where others would answer.
+Connecting::Connecting(std::vector<SocketAddress> addresses, TimePoint now)
+    : addresses_(std::move(addresses)),
+      heard_(now),
+      pause_(std::chrono::milliseconds(1)),
+      patience_(addresses_.size() == 1 ? Duration(kLongestAttempt)
+                                       : std::chrono::milliseconds(250)),
+      failure_(ETIMEDOUT) {}
+
+std::optional<int> Connecting::attempt(TimePoint now, TimePoint& again) {
+  if (!fd_.valid()) {
+    const SocketAddress& address = addresses_[index_];
+    fd_ = Fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd_.valid()) return errno;
+    set_no_delay(fd_.get());
+    end_ = now + patience_;
+    const int result = ::connect(fd_.get(), generic(address.storage), address.length());
+    if (result != 0 && errno != EINPROGRESS && errno != EINTR) return errno;
+  }
+  pollfd entry{fd_.get(), POLLOUT, 0};
+  if (::poll(&entry, 1, 0) <= 0) {
+    if (now >= end_) return ETIMEDOUT;
+    again = std::min(again, end_);
+    return std::nullopt;
+  }
+  int failure = 0;
+  socklen_t length = sizeof failure;
+  ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &failure, &length);
+  return failure == 0 && is_own_peer(fd_.get()) ? ECONNREFUSED : failure;
+}
+
+std::optional<Result<Fd>> Connecting::advance(TimePoint now, TimePoint& again) {
+  if (addresses_.empty()) return error(Code::InvalidArgument, "no address to connect to");
+  while (now >= resume_) {
+    const auto result = attempt(now, again);
+    if (!result) return std::nullopt;
+    if (*result == 0) return std::move(fd_);
+    fd_.reset();
+    if (*result != ETIMEDOUT) failure_ = *result;
+    if (*result != ECONNREFUSED) heard_ = now;
+    if (++index_ < addresses_.size()) continue;
+    index_ = 0;
+    if (now - heard_ > kNobodyListens) {
       return error(
           Code::RemoteError,
           "nobody listens at %s (%s): the process that did has ended, or a firewall refuses%s",
-          list_of(addresses).c_str(), std::strerror(failure),
-          are_loopback(addresses) ? "; loopback is this host: a process on another one must listen "
-                                    "elsewhere (HETCCL_SOCKET_IFNAME)"
-                                  : "");
+          list_of(addresses_).c_str(), std::strerror(failure_),
+          are_loopback(addresses_) ? "; loopback is this host: a process on another one must "
+                                     "listen elsewhere (HETCCL_SOCKET_IFNAME)"
+                                   : "");
     }
-    std::this_thread::sleep_for(std::min<Duration>(pause, deadline - now));
-    patience = std::min<Duration>(patience * 2, kLongestAttempt);
+    resume_ = now + pause_;
+    pause_ = std::min<Duration>(pause_ * 2, std::chrono::milliseconds(50));
+    patience_ = std::min<Duration>(patience_ * 2, kLongestAttempt);
   }
+  again = std::min(again, resume_);
+  return std::nullopt;
+}
+
+Status Connecting::too_late() const {
   return error(Code::Timeout, "no connection to %s before the deadline (last: %s)",
-               list_of(addresses).c_str(), std::strerror(failure));
+               list_of(addresses_).c_str(), std::strerror(failure_));
+}
+
+Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline,
+                   const Cancel* cancel) {
+  Connecting connecting(addresses, steady_clock().now());
+  for (;;) {
+    const TimePoint now = steady_clock().now();
+    TimePoint again = deadline;
+    if (auto connected = connecting.advance(now, again)) return std::move(*connected);
+    if (cancel != nullptr && cancel->is_set()) return cancel->reason();
+    if (now >= deadline) return connecting.too_late();
+    pollfd entries[] = {{connecting.fd(), POLLOUT, 0},
+                        {cancel != nullptr ? cancel->fd() : -1, POLLIN, 0}};
+    ::poll(entries, 2, poll_timeout(again));
+  }
 }
 
 Result<Fd> accept(const Listener& listener) {

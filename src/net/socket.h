@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,10 +67,36 @@ struct Listener {
 /// is used up.
 Result<Listener> listen(const Config& config);
 
-/// A connected, non-blocking socket with TCP_NODELAY and close-on-exec. Tries `addresses`, where
-/// somebody has said that he listens, in turn until `deadline`; Timeout lists them, RemoteError too
-/// once all have refused for three seconds. `cancel` may be null; its reason is returned once it is
-/// set.
+/// A connection that is being made: tries addresses, where somebody has said that he listens, in
+/// turn. Waits for nothing. One thread at a time.
+class Connecting {
+ public:
+  Connecting(std::vector<SocketAddress> addresses, TimePoint now);
+  /// A connected, non-blocking socket with TCP_NODELAY and close-on-exec; or RemoteError, which
+  /// lists the addresses, once all have refused for three seconds. Empty while there is neither:
+  /// ask again when `fd` polls writable, and at `again`, which this only makes earlier.
+  std::optional<Result<Fd>> advance(TimePoint now, TimePoint& again);
+  /// -1 between two tries.
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  /// Timeout: "no connection to ADDRESSES before the deadline (last: REASON)".
+  [[nodiscard]] Status too_late() const;
+
+ private:
+  // The outcome of the present try, an errno or 0; empty while it is under way.
+  std::optional<int> attempt(TimePoint now, TimePoint& again);
+
+  const std::vector<SocketAddress> addresses_;
+  size_t index_ = 0;    // of the address that is tried
+  Fd fd_;               // of a try that is under way
+  TimePoint resume_{};  // no try before
+  TimePoint end_{};     // of the try
+  TimePoint heard_;     // when an address last did not refuse
+  Duration pause_, patience_;
+  int failure_;  // the last
+};
+
+/// The same, blocking until `deadline` (Timeout). `cancel` may be null; its reason is returned once
+/// it is set.
 Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline,
                    const Cancel* cancel = nullptr);
 /// Accepts one connection, or returns an invalid Fd when none waits.

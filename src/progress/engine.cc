@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/thread.h"
 
@@ -38,18 +39,25 @@ thread_local int wheels_held = 0;
 
 void Engine::Wheel::lock() {
   mutex_.lock();
+  holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   ++wheels_held;
 }
 
 bool Engine::Wheel::try_lock() {
   const bool locked = mutex_.try_lock();
+  if (locked) holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   wheels_held += locked ? 1 : 0;
   return locked;
 }
 
 void Engine::Wheel::unlock() {
   --wheels_held;
+  holder_.store({}, std::memory_order_relaxed);
   mutex_.unlock();
+}
+
+bool Engine::Wheel::is_held() const {
+  return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id();
 }
 
 bool Engine::drives() {
@@ -114,6 +122,8 @@ void Engine::notify_at_leisure() {
 }
 
 void Engine::exclusively(const std::function<void()>& change) {
+  // Nobody else drives: the change is safe, but whoever makes it might wait for itself elsewhere.
+  if (!require(!drive_mutex_.is_held(), "a driver asks for no turn of its own")) return change();
   // In a destructor, since `change` may throw: drivers would stand aside for ever.
   struct Turn {
     explicit Turn(Engine& owner) : engine(owner) {
@@ -189,6 +199,21 @@ bool Engine::poll(Seat& seat) const {
     tell(seat);
     return false;
   }
+}
+
+// `holds`; where it does not, all that are driven learn that `invariant` is broken. With
+// drive_mutex_ held in that case.
+bool Engine::require(bool holds, const char* invariant) {
+  if (holds) [[likely]]
+    return true;
+  const Status why = error(Code::InternalError,
+                           "hetccl's progress engine was misused (broken: %s). This is a defect of "
+                           "hetccl: please report it",
+                           invariant);
+  for (Seat& seat : driven_) {
+    if (!std::exchange(seat.told, true) && seat.on_exception) seat.on_exception(why);
+  }
+  return false;
 }
 
 // Without memory for that, the next exception is told.
@@ -267,6 +292,7 @@ void Engine::drive(Check done, void* context, TimePoint deadline, bool idles) {
 
 bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   if (done(context)) return true;
+  if (!require(!drive_mutex_.is_held(), "a driver waits for no progress")) return false;
   callers_.fetch_add(1, std::memory_order_seq_cst);
   // The engine's thread may be driving, even asleep: it leaves the wheel to a caller.
   if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -51,6 +52,7 @@ class Engine {
 
   /// `driven` is polled until `remove`, after whose return the engine does not touch it. If it
   /// throws, or a source does, whoever drives hands the first exception to `on_exception`.
+  /// The same where the engine is used as it must not be: InternalError.
   void add(Driven& driven, OnException on_exception);
   void remove(Driven& driven);
 
@@ -89,9 +91,12 @@ class Engine {
     void lock();
     bool try_lock();
     void unlock();
+    /// The calling thread holds it.
+    [[nodiscard]] bool is_held() const;
 
    private:
     std::mutex mutex_;
+    std::atomic<std::thread::id> holder_{};
   };
   Engine(const Clock& clock, std::unique_ptr<Waker> waker);
   bool wait_until(Check done, void* context, TimePoint deadline);
@@ -116,6 +121,7 @@ class Engine {
   };
   bool poll(Seat& seat) const;
   static void tell(Seat& seat);
+  bool require(bool holds, const char* invariant);
   // With drive_mutex_ held. `idles`: returns, too, when it is time for the idle hook.
   void drive(Check done, void* context, TimePoint deadline, bool idles = false);
   void sleep(TimePoint deadline);  // with drive_mutex_ held
@@ -138,8 +144,8 @@ class Engine {
   std::shared_ptr<const std::function<void()>> idle_hook_;  // guarded by hook_mutex_
   std::atomic<bool> has_hook_{false};
 
-  Wheel drive_mutex_;         // held by whoever drives
-  std::vector<Seat> driven_;  // guarded by drive_mutex_
+  Wheel drive_mutex_;       // held by whoever drives
+  std::list<Seat> driven_;  // guarded by drive_mutex_
 
   std::mutex mutex_;                 // guards the condition variables' predicates
   std::condition_variable idle_;     // the engine's thread waits here

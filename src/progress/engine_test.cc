@@ -89,10 +89,10 @@ class Bell : public hetccl::transport::Transport {
 
   [[nodiscard]] std::string name() const override { return "bell"; }
   hetccl::Result<hetccl::transport::Address> listen() override { return refused(); }
-  hetccl::Result<std::unique_ptr<hetccl::transport::Channel>> connect(
-      const hetccl::transport::PeerId&, const hetccl::transport::Address&,
-      const std::vector<uint8_t>&, const hetccl::WaitLimit&) override {
-    return refused();
+  void connect_later(const hetccl::transport::PeerId&, const hetccl::transport::Address&,
+                     const std::vector<uint8_t>&, const hetccl::WaitLimit&,
+                     Connected connected) override {
+    connected(refused());
   }
   void forget(uint64_t, int) override {}
   bool progress() override {
@@ -421,6 +421,40 @@ TEST_CASE("what throws while it is driven is told once, and the others are drive
   CHECK(f.reaches(2000));  // the engine's thread does
   CHECK(told == 1);
   f.engine->remove(thrower);
+}
+
+TEST_CASE("a driver that would wait for itself fails what is driven, with a text, and goes on") {
+  class Confused final : public Counter {
+   public:
+    bool poll(TimePoint now) override {
+      if (waits) CHECK_FALSE(engine->wait([] { return false; }, in(kLimit)));
+      if (!waits) engine->exclusively([this] { ++changes; });
+      return Counter::poll(now);
+    }
+    Engine* engine = nullptr;
+    bool waits = false;
+    int changes = 0;
+  };
+  for (const bool waits : {false, true}) {
+    CAPTURE(waits);
+    std::string told;
+    Confused confused;
+    Fixture f;
+    confused.engine = f.engine.get();
+    confused.waits = waits;
+    f.engine->add(confused, [&](const hetccl::Status& why) {
+      CHECK(why.code() == hetccl::Code::InternalError);
+      CHECK(told.empty());
+      told = why.message();
+    });
+    confused.work(10);
+    CHECK(f.engine->wait([&] { return confused.reached(10); }, in(kLimit)));
+    f.engine->remove(confused);
+    CHECK((confused.changes > 0) == !waits);
+    const char* const which = waits ? "a driver waits for no progress" : "no turn of its own";
+    CHECK_MESSAGE(told.find(which) != std::string::npos, told);
+    CHECK_MESSAGE(told.find("please report it") != std::string::npos, told);
+  }
 }
 
 TEST_CASE("an idle hook may set another one") {

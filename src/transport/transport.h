@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/cancel.h"
@@ -100,29 +102,31 @@ struct ChannelEnd {
 /// and the same whichever end is `local`, since both ends choose by it.
 using Score = std::function<int(const ChannelEnd& local, const ChannelEnd& peer)>;
 
-/// One transport of one Runtime: its listener and its channels. `connect` is called by both ends
-/// and is thread-safe; unless noted, everything else from one thread at a time.
+/// One transport of one Runtime: its listener and its channels. Both ends connect. Unless noted,
+/// calls from one thread at a time.
 class Transport {
  public:
   virtual ~Transport() = default;
   [[nodiscard]] virtual std::string name() const = 0;  ///< "tcp", "shm"
   /// Where this rank listens; listening starts before this returns.
   virtual Result<Address> listen() = 0;
-  /// A channel to `peer`, which listens at `address`: blocks until both ends have called it and
-  /// have proven to know `secret`, or until `limit` ends it (Timeout naming the peer's rank).
-  virtual Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
-                                                   const std::vector<uint8_t>& secret,
-                                                   const WaitLimit& limit) = 0;
-  /// What `connect` would return. By a thread of the transport's that others need: must be brief.
+  /// Takes what `connect` returns. By a thread that others need: must be brief.
   using Connected = std::function<void(Result<std::unique_ptr<Channel>>)>;
-  /// Begins `connect` without a thread that waits, and calls `connected` once. False: not by this
-  /// transport. `address` and `secret` are copied; thread-safe.
-  virtual bool connect_later(const PeerId& id, const Address& address,
+  /// Begins to make a channel to `peer`, which listens at `address`: once both ends do, and have
+  /// proven to know `secret`, or once `limit` ends it (Timeout naming the peer's rank), calls
+  /// `connected`, once. May do so before it returns. `address` and `secret` are copied. Connects
+  /// wait for none but their own peer. Thread-safe.
+  virtual void connect_later(const PeerId& id, const Address& address,
                              const std::vector<uint8_t>& secret, const WaitLimit& limit,
-                             Connected connected) {
-    static_cast<void>(id), static_cast<void>(address), static_cast<void>(secret);
-    static_cast<void>(limit), static_cast<void>(connected);
-    return false;
+                             Connected connected) = 0;
+  /// The same, blocking.
+  Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
+                                           const std::vector<uint8_t>& secret,
+                                           const WaitLimit& limit) {
+    std::promise<Result<std::unique_ptr<Channel>>> made;
+    connect_later(id, address, secret, limit,
+                  [&made](auto channel) { made.set_value(std::move(channel)); });
+    return made.get_future().get();
   }
   /// Whether its channels read and write the memory of a device like that at this rank's `end`
   /// themselves; else they take memory of the host. Pure.

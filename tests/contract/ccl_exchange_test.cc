@@ -367,5 +367,5 @@ TEST_CASE("a library refuses what it says that it does not support") {
   const auto library = make_host_library();
   CHECK(library->supports_exchange());
   CHECK_FALSE(library->makes_pairs());
-  CHECK(library->init_pair({}, 0, 4, nullptr, 50).status().code() == Code::Unsupported);
+  CHECK(library->begin_pair({}, nullptr, 50, {}).status().code() == Code::Unsupported);
 }

@@ -135,8 +135,8 @@ class Rank {
       HETCCL_ASSIGN(auto pair, library_->init(ids[direction], 2, rank_ < peer ? 0 : 1,
                                               &engine_->waker(), fake::kHangMs));
       const bool send = (direction == 0) == (rank_ < peer);
-      HETCCL_ASSIGN(auto library, executor_->make_library(peer, send, *pair));
-      engine_->exclusively([&] { executor_->use_library(peer, send, std::move(library)); });
+      HETCCL_ASSIGN(auto library, executor_->make_library(peer, send));
+      engine_->exclusively([&] { executor_->use_library(peer, send, std::move(library), *pair); });
       pairs_.push_back(std::move(pair));
     }
     return {};

@@ -122,15 +122,10 @@ class NetworkTransport : public Transport {
   NetworkTransport(Network& network, int rank) : network_(network), rank_(rank) {}
   std::string name() const override { return "fake"; }
   Result<Address> listen() override { return Address{}; }
-  Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& /*address*/,
-                                           const std::vector<uint8_t>& /*secret*/,
-                                           const WaitLimit& /*limit*/) override {
-    auto out = network_.wire(rank_, id.peer), in = network_.wire(id.peer, rank_);
-    std::lock_guard lock(mutex_);
-    wires_.push_back(out);
-    wires_.push_back(in);
-    const auto window = network_.window(rank_, id.peer, id.window);
-    return std::unique_ptr<Channel>(new NetworkChannel(out, in, window));
+  void connect_later(const PeerId& id, const Address& /*address*/,
+                     const std::vector<uint8_t>& /*secret*/, const WaitLimit& /*limit*/,
+                     Connected connected) override {
+    connected(make(id));
   }
   bool progress() override {
     bool moved = false;
@@ -144,9 +139,18 @@ class NetworkTransport : public Transport {
   uint64_t bytes_sent() const override { return 0; }
 
  private:
+  std::unique_ptr<Channel> make(const PeerId& id) {
+    auto out = network_.wire(rank_, id.peer), in = network_.wire(id.peer, rank_);
+    std::lock_guard lock(mutex_);
+    wires_.push_back(out);
+    wires_.push_back(in);
+    const auto window = network_.window(rank_, id.peer, id.window);
+    return std::make_unique<NetworkChannel>(out, in, window);
+  }
+
   Network& network_;
   int rank_;
-  std::mutex mutex_;  // guards what follows: connect() is called while others drive
+  std::mutex mutex_;  // guards what follows: connects are begun while others drive
   std::vector<std::shared_ptr<Wire>> wires_;
 };
 

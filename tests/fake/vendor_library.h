@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -40,19 +42,24 @@ class VendorLibrary : public ccl::Library {
       made.value() = std::make_unique<ToldCommunicator>(std::move(made).value(), *told);
     return made;
   }
-  Result<std::unique_ptr<ccl::Communicator>> init_pair(const ccl::UniqueId& id, int rank,
-                                                       int blocks, Waker* waker,
-                                                       const WaitLimit& limit) override {
+  Result<std::unique_ptr<ccl::PendingPair>> begin_pair(const ccl::PairSeat& seat, Waker* waker,
+                                                       const WaitLimit& limit,
+                                                       std::function<void()> wake) override {
     pairs_asked_for.fetch_add(1);
     {
       const std::lock_guard lock(blocks_mutex);
-      blocks_by_id[std::string(std::begin(id.bytes), std::end(id.bytes))].push_back(blocks);
+      blocks_by_id[std::string(std::begin(seat.id.bytes), std::end(seat.id.bytes))].push_back(
+          seat.blocks);
     }
-    if (rank == pairs_refused_to)
+    if (seat.rank == pairs_refused_to)
       return error(Code::SystemError, "fake: there is no memory for a pair");
-    auto made = real_->init(id, 2, rank, waker, limit);
-    if (made.ok() && rank == 1 && pairs_late.fetch_sub(1) > 0) made.value() = nullptr;
-    return made;
+    return std::unique_ptr<ccl::PendingPair>(std::make_unique<Pending>(
+        [this, seat, waker, ms = limit.timeout_ms](const Cancel& cancel) {
+          auto made = real_->init(seat.id, 2, seat.rank, waker, {ms, &cancel});
+          if (made.ok() && seat.rank == 1 && pairs_late.fetch_sub(1) > 0) made.value() = nullptr;
+          return made;
+        },
+        std::move(wake)));
   }
   /// Not null: communicators can be told how to run, and note it there.
   static inline Told* told = nullptr;
@@ -67,6 +74,31 @@ class VendorLibrary : public ccl::Library {
   static inline std::atomic<int> pairs_late{0};
 
  private:
+  // The real library waits for the other rank, on a thread of its own.
+  class Pending final : public ccl::PendingPair {
+   public:
+    Pending(std::function<Made(const Cancel&)> init, std::function<void()> wake)
+        : made_(std::async(std::launch::async,
+                           [this, init = std::move(init), wake = std::move(wake)] {
+                             auto made = init(*cancel_);
+                             done_ = true;
+                             wake();
+                             return made;
+                           })) {}
+    ~Pending() override { cancel_->set(error(Code::Aborted, "nobody waits for the pair")); }
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
+    std::optional<Made> poll(TimePoint /*now*/, TimePoint& /*again*/) override {
+      if (!done_) return std::nullopt;
+      return made_.get();
+    }
+
+   private:
+    const std::unique_ptr<Cancel> cancel_ = std::move(Cancel::create()).value();
+    std::atomic<bool> done_{false};
+    std::future<Made> made_;  // the last, which waits for its thread
+  };
+
   const std::unique_ptr<ccl::Library> real_;
   const ccl::Reach reach_;
   const std::optional<DataType> lacks_;

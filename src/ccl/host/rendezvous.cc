@@ -40,7 +40,7 @@ Status wait_for_all(const Segment& segment, uint32_t step, TimePoint deadline,
       segment.fail(cancelled);
       return cancelled;
     }
-    if (steady_clock().now() >= deadline) {
+    if (limit.now() >= deadline) {
       const Status late =
           error(Code::Timeout,
                 "cluster rank(s) %s of %d did not join the host cluster within "
@@ -73,7 +73,7 @@ std::vector<RemoteWaker> open_wakers(const Segment& segment, int rank) {
 
 Result<std::shared_ptr<Member>> join(SharedMemory memory, const Geometry& geometry, int rank,
                                      Waker* waker, const WaitLimit& limit) {
-  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
+  const TimePoint deadline = limit.deadline();
   Segment segment(std::move(memory), geometry);
   RankControl& mine = segment.control(rank);
   const WakerAddress address = waker ? waker->address() : WakerAddress{};

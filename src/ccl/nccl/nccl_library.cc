@@ -1,12 +1,14 @@
 #include "ccl/nccl/nccl_library.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/exception.h"
 #include "base/heap.h"
@@ -32,12 +34,16 @@ constexpr auto kEnqueueTime = std::chrono::milliseconds(2000);
 // One init: its thread and its caller, either of which may be gone first.
 class Attempt {
  public:
+  using Made = PendingPair::Made;
+  // `wake` is called when `poll` has something to see.
+  Attempt(const WaitLimit& limit, std::function<void()> wake)
+      : limit_(limit), deadline_(limit.deadline()), wake_(std::move(wake)) {}
   // The thread's: hands over its result.
-  void finish(Result<std::unique_ptr<Communicator>> result) {
+  void finish(Made result) {
     std::lock_guard lock(mutex_);
     if (abandoned_) return;
     result_ = std::move(result);
-    done_.notify_one();
+    wake_();
   }
   [[nodiscard]] bool abandoned() {
     std::lock_guard lock(mutex_);
@@ -47,9 +53,10 @@ class Attempt {
   // use meanwhile.
   void end_after(std::chrono::milliseconds time, std::shared_ptr<Handle> handle) {
     std::lock_guard lock(mutex_);
-    if (late_) return;
+    if (late_ || abandoned_) return;
     handle_ = std::move(handle);
-    end_at_ = steady_clock().now() + time;
+    end_at_ = limit_.now() + time;
+    wake_();
   }
   // The thread's: whether it was in time.
   bool settle() {
@@ -57,29 +64,36 @@ class Attempt {
     handle_.reset();
     return !late_;
   }
-  // The caller's: waits within `limit`.
-  Result<std::unique_ptr<Communicator>> wait(const WaitLimit& limit) {
-    const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
-    std::unique_lock lock(mutex_);
-    while (!result_) {
-      Status status = limit.cancelled();
-      if (status.ok() && steady_clock().now() >= deadline) {
-        status = error(Code::Timeout,
-                       "the ranks of the cluster did not all come to NCCL's init within %lld ms",
-                       static_cast<long long>(limit.timeout_ms));
-      }
-      if (handle_ != nullptr && (!status.ok() || steady_clock().now() >= end_at_))
-        end_communicator();
-      if (!status.ok()) {
-        abandoned_ = true;
-        return status;
-      }
-      done_.wait_for(lock, kGlance);
+  // The caller's: as PendingPair::poll.
+  std::optional<Made> poll(TimePoint now, TimePoint& again) {
+    const std::lock_guard lock(mutex_);
+    if (result_) return std::move(*result_);
+    Status status = limit_.cancelled();
+    if (status.ok() && now >= deadline_) {
+      status = error(Code::Timeout,
+                     "the ranks of the cluster did not all come to NCCL's init within %lld ms",
+                     static_cast<long long>(limit_.timeout_ms));
     }
-    return std::move(*result_);
+    if (handle_ != nullptr && now >= end_at_) end_communicator();
+    if (!status.ok()) {
+      abandon_locked();
+      return status;
+    }
+    again = std::min(again, deadline_);
+    if (handle_ != nullptr) again = std::min(again, std::max(end_at_, now + kGlance));
+    return std::nullopt;
+  }
+  // The caller's: it does not want the result any more.
+  void abandon() {
+    const std::lock_guard lock(mutex_);
+    abandon_locked();
   }
 
  private:
+  void abandon_locked() {
+    abandoned_ = true;
+    if (handle_ != nullptr) end_communicator();
+  }
   // The thread may be inside a call that waits for the device: nobody else can end that.
   void end_communicator() {
     if (!start_ending(handle_, true)) return;  // again at the next glance
@@ -88,12 +102,28 @@ class Attempt {
     late_ = true;
   }
 
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::optional<Result<std::unique_ptr<Communicator>>> result_;
+  const WaitLimit limit_;
+  const TimePoint deadline_;
+  const std::function<void()> wake_;
+  std::mutex mutex_;  // guards what follows
+  std::optional<Made> result_;
   std::shared_ptr<Handle> handle_;  // to be ended at this time
   TimePoint end_at_;
   bool abandoned_ = false, late_ = false;
+};
+
+class PendingNcclPair final : public PendingPair {
+ public:
+  explicit PendingNcclPair(std::shared_ptr<Attempt> attempt) : attempt_(std::move(attempt)) {}
+  ~PendingNcclPair() override { attempt_->abandon(); }
+  PendingNcclPair(const PendingNcclPair&) = delete;
+  PendingNcclPair& operator=(const PendingNcclPair&) = delete;
+  std::optional<Made> poll(TimePoint now, TimePoint& again) override {
+    return attempt_->poll(now, again);
+  }
+
+ private:
+  const std::shared_ptr<Attempt> attempt_;
 };
 
 // From Hopper on; not on AMD's GPUs (rccl_reductions).
@@ -131,15 +161,22 @@ class NcclLibrary : public Library {
 
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                              Waker* /*waker*/, const WaitLimit& limit) override {
-    return attempt({id, n_ranks, rank}, limit);
+    const auto bell = std::make_shared<Bell>();
+    HETCCL_ASSIGN(const auto attempt, begin({id, n_ranks, rank}, limit, [bell] { bell->ring(); }));
+    for (;; bell->wait(kGlance)) {
+      TimePoint again = TimePoint::max();
+      if (auto made = attempt->poll(limit.now(), again)) return std::move(*made);
+    }
   }
 
-  Result<std::unique_ptr<Communicator>> init_pair(const UniqueId& id, int rank, int blocks,
-                                                  Waker* /*waker*/,
-                                                  const WaitLimit& limit) override {
+  Result<std::unique_ptr<PendingPair>> begin_pair(const PairSeat& seat, Waker* /*waker*/,
+                                                  const WaitLimit& limit,
+                                                  std::function<void()> wake) override {
     if (!makes_pairs())
       return error(Code::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
-    return attempt({id, 2, rank, blocks}, limit);
+    HETCCL_ASSIGN(auto attempt,
+                  begin({seat.id, 2, seat.rank, seat.blocks}, limit, std::move(wake)));
+    return std::unique_ptr<PendingPair>(std::make_unique<PendingNcclPair>(std::move(attempt)));
   }
 
  private:
@@ -149,11 +186,14 @@ class NcclLibrary : public Library {
     int pair_blocks = 0;  // of one for messages alone
   };
 
-  Result<std::unique_ptr<Communicator>> attempt(const Seat& seat, const WaitLimit& limit) {
+  // On a thread of its own: the two ranks of a pair wait for each other inside NCCL, and ranks make
+  // their pairs in unlike orders, so that pairs on one thread would wait in a circle.
+  Result<std::shared_ptr<Attempt>> begin(const Seat& seat, const WaitLimit& limit,
+                                         std::function<void()> wake) const {
     if (seat.rank < 0 || seat.rank >= seat.n_ranks)
       return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", seat.rank,
                    seat.n_ranks);
-    auto attempt = std::make_shared<Attempt>();
+    auto attempt = std::make_shared<Attempt>(limit, std::move(wake));
     // NCCL's own threads, of which each communicator has some, take their name from this one.
     HETCCL_ASSIGN(auto thread,
                   start_thread("nccl", [attempt, api = api_, workspace = workspace_, seat] {
@@ -165,7 +205,7 @@ class NcclLibrary : public Library {
                     return_freed_memory();
                   }));
     thread.detach();
-    return attempt->wait(limit);
+    return attempt;
   }
 
   static Result<std::unique_ptr<Communicator>> connect(const std::shared_ptr<const Api>& api,

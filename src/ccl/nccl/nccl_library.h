@@ -43,11 +43,11 @@ ReductionSet rccl_reductions(std::string_view architecture);
 
 /// `init` runs on a thread of its own, which a failed attempt may leave behind until NCCL lets it
 /// go: NCCL has no deadlines, and communicators made to return at once start a thread at every call
-/// since 2.27. It also runs once whatever plans use, so that later calls connect,
-/// allocate and load nothing, unless they are told to use another algorithm. A communicator for a
-/// pair takes few of the GPU's blocks. Sums of int16 and uint16 do not exist, those of 8-bit floats
-/// from Hopper on; averages of integers wrap in the element's width before they are divided, and
-/// floating-point sums round as NCCL rounds.
+/// since 2.27. So a pair has a thread, too, while it is made. `init` also runs once whatever plans
+/// use, so that later calls connect, allocate and load nothing, unless they are told to use another
+/// algorithm. A communicator for a pair takes few of the GPU's blocks. Sums of int16 and uint16 do
+/// not exist, those of 8-bit floats from Hopper on; averages of integers wrap in the element's
+/// width before they are divided, and floating-point sums round as NCCL rounds.
 std::unique_ptr<Library> make_nccl_library(std::shared_ptr<const nccl::Api> api,
                                            std::shared_ptr<Workspace> workspace, Reach reach);
 

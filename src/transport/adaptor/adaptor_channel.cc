@@ -66,7 +66,7 @@ Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLi
       HETCCL_TRY(counted);
     }
     HETCCL_TRY(limit.cancelled());
-    if (steady_clock().now() >= deadline)
+    if (limit.now() >= deadline)
       return error(Code::Timeout, "it has not proven that it knows this job's secret");
     std::this_thread::sleep_for(rest);
     meanwhile();

@@ -9,6 +9,8 @@
 #include <functional>
 #include <thread>
 
+#include "base/exception.h"
+#include "base/thread.h"
 #include "net/reminder.h"
 #include "net/socket.h"
 #include "transport/adaptor/adaptor_channel.h"
@@ -91,9 +93,8 @@ class AdaptorTransport final : public Transport {
 
   [[nodiscard]] std::string name() const override { return name_; }
   Result<Address> listen() override { return address_; }
-  Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
-                                           const std::vector<uint8_t>& secret,
-                                           const WaitLimit& limit) override;
+  void connect_later(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
+                     const WaitLimit& limit, Connected connected) override;
   // Connects that a peer has begun and this rank has not are the adaptor's, until the peer gives
   // up.
   void forget(uint64_t /*communicator*/, int /*self*/) override {}
@@ -115,6 +116,8 @@ class AdaptorTransport final : public Transport {
     const std::function<void()> remind;
   };
   Result<std::unique_ptr<Channel>> attempt(const Wish& wish);
+  Result<std::unique_ptr<Channel>> connect_now(const PeerId& id, const Address& address,
+                                               const net::Secret& secret, const WaitLimit& limit);
 
   const std::string name_;
   const std::shared_ptr<Core> core_;
@@ -132,7 +135,7 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::attempt(const Wish& wish) {
   std::memcpy(attempt->peer.id, channel_id.data(), sizeof attempt->peer.id);
   std::memcpy(attempt->peer.key, key.data(), sizeof attempt->peer.key);
   WaitLimit left = wish.limit;
-  left.timeout_ms = std::chrono::ceil<milliseconds>(wish.deadline - steady_clock().now()).count();
+  left.timeout_ms = std::chrono::ceil<milliseconds>(wish.deadline - wish.limit.now()).count();
   auto made = adaptor::run_within<std::unique_ptr<AdaptorChannel>>(
       left, "connect", [attempt] { return attempt->run(); }, wish.remind);
   attempt->given_up = true;
@@ -141,9 +144,30 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::attempt(const Wish& wish) {
   return std::unique_ptr<Channel>(std::move(made).value());
 }
 
-Result<std::unique_ptr<Channel>> AdaptorTransport::connect(const PeerId& id, const Address& address,
-                                                           const std::vector<uint8_t>& secret,
-                                                           const WaitLimit& limit) {
+// On a thread of its own: an adaptor's `connect` waits for the peer inside (hetccl/adaptor.h), and
+// peers connect in unlike orders, so that connects on one thread would wait in a circle.
+void AdaptorTransport::connect_later(const PeerId& id, const Address& address,
+                                     const std::vector<uint8_t>& secret, const WaitLimit& limit,
+                                     Connected connected) {
+  const auto told = std::make_shared<const Connected>(std::move(connected));
+  visits_->begin();
+  auto thread = start_thread("hetccl-adaptor", [=, this, visits = visits_] {
+    try {
+      (*told)(connect_now(id, address, secret, limit));
+    } catch (...) {
+      tell_caught([&](const Status& why) { (*told)(why); });
+    }
+    visits->end();
+  });
+  if (thread.ok()) return thread->detach();
+  visits_->end();
+  (*told)(thread.status().with(format("connecting to rank %d over %s", id.peer, name_.c_str())));
+}
+
+Result<std::unique_ptr<Channel>> AdaptorTransport::connect_now(const PeerId& id,
+                                                               const Address& address,
+                                                               const net::Secret& secret,
+                                                               const WaitLimit& limit) {
   const std::string what = format("connecting to rank %d over %s", id.peer, name_.c_str());
   if (id.self == id.peer || secret.empty())
     return error(Code::InvalidArgument, "%s: needs another rank, and a secret", what.c_str());
@@ -151,13 +175,13 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::connect(const PeerId& id, con
       address.front() != kMagic)
     return error(Code::InvalidArgument, "%s: %zu bytes that are not an address of an adaptor",
                  what.c_str(), address.size());
-  net::Reminder reminder;
+  net::Reminder reminder(*limit.clock);
   const auto remind = [&] {
     if (!limit.patient && reminder.is_due())
       log_.warn("waiting for rank %d to connect over %s for %lld s", id.peer, name_.c_str(),
                 static_cast<long long>(reminder.seconds()));
   };
-  const TimePoint deadline = steady_clock().now() + milliseconds(limit.timeout_ms);
+  const TimePoint deadline = limit.deadline();
   const Wish wish{id, address, secret, limit, deadline, remind};
   while (true) {
     auto made = attempt(wish);
@@ -167,7 +191,7 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::connect(const PeerId& id, con
     }
     // Who has not proven itself ends no connect: it may have been a stranger.
     const bool final = made.status().code() != Code::RemoteError || !limit.cancelled().ok();
-    if (final || steady_clock().now() + kBeforeAnother >= deadline) {
+    if (final || limit.now() + kBeforeAnother >= deadline) {
       return made.status().with(
           what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));
     }

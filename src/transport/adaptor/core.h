@@ -19,7 +19,7 @@ using Part = adaptor::Part<hetcclTransportAdaptor>;
 
 class AdaptorChannel;
 
-/// Threads inside the adaptor's `connect`, which hetccl may have left.
+/// Threads that connect, of which hetccl may have left some inside the adaptor's `connect`.
 class Visits {
  public:
   void begin() {

@@ -72,7 +72,7 @@ Result<SharedMemoryAddress> Connector::listen() {
 
 Status Connector::connect(const PeerId& id, const SharedMemoryAddress& peer,
                           const net::Secret& secret, const WaitLimit& limit, Connected connected) {
-  const TimePoint deadline = steady_clock().now() + milliseconds(limit.timeout_ms);
+  const TimePoint deadline = limit.deadline();
   const std::lock_guard lock(mutex_);
   HETCCL_TRY(start());
   waits_.push_back(
@@ -157,11 +157,11 @@ Connector::Waits Connector::look() {
 // Whatever this waits for rings the bell, or sets a Cancel.
 void Connector::sleep(Lock& lock) {
   std::vector<pollfd> sources{{bell_->fd(), POLLIN, 0}};
-  TimePoint end = steady_clock().now() + kLongestSleep;
+  Duration left = kLongestSleep;
   for (const auto& wait : waits_) {
-    end = std::min(end, wait->deadline);
+    left = std::min(left, wait->deadline - wait->limit.now());
     if (wait->proposal != nullptr && wait->proposal->slot < 0)
-      end = std::min(end, steady_clock().now() + kFullMailbox);
+      left = std::min<Duration>(left, kFullMailbox);
     if (wait->limit.cancel == nullptr) continue;
     const int fd = wait->limit.cancel->fd();
     const bool known = std::any_of(sources.begin(), sources.end(),
@@ -169,15 +169,15 @@ void Connector::sleep(Lock& lock) {
     if (!known) sources.push_back({fd, POLLIN, 0});
   }
   lock.unlock();
-  const auto left = std::chrono::ceil<milliseconds>(end - steady_clock().now());
-  ::poll(sources.data(), sources.size(), static_cast<int>(std::max(left.count(), int64_t{0})));
+  const auto ms = std::chrono::ceil<milliseconds>(left).count();
+  ::poll(sources.data(), sources.size(), static_cast<int>(std::max(ms, int64_t{0})));
   bell_->drain();
   lock.lock();
 }
 
 std::optional<Result<SharedMemory>> Connector::outcome_of(Wait& wait) {
   const Status cancelled = wait.limit.cancelled();
-  const bool over = !cancelled.ok() || steady_clock().now() >= wait.deadline;
+  const bool over = !cancelled.ok() || wait.limit.now() >= wait.deadline;
   if (wait.proposal == nullptr) {
     auto found = accepted_.extract({wait.id.communicator, wait.id.self, wait.id.peer});
     if (!found.empty()) return std::move(found.mapped());

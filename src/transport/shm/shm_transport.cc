@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <future>
 #include <utility>
 
 #include "transport/shm/connector.h"
@@ -53,10 +52,7 @@ class ShmTransport final : public Transport, public ShmSource {
 
   [[nodiscard]] std::string name() const override { return "shm"; }
   Result<Address> listen() override;
-  Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
-                                           const std::vector<uint8_t>& secret,
-                                           const WaitLimit& limit) override;
-  bool connect_later(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
+  void connect_later(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
                      const WaitLimit& limit, Connected connected) override;
   void forget(uint64_t communicator, int self) override { connector_.forget(communicator, self); }
   bool progress() override;
@@ -85,16 +81,7 @@ Result<Address> ShmTransport::listen() {
   return encode(mailbox);
 }
 
-Result<std::unique_ptr<Channel>> ShmTransport::connect(const PeerId& id, const Address& address,
-                                                       const std::vector<uint8_t>& secret,
-                                                       const WaitLimit& limit) {
-  std::promise<Result<std::unique_ptr<Channel>>> made;
-  connect_later(id, address, secret, limit,
-                [&made](auto channel) { made.set_value(std::move(channel)); });
-  return made.get_future().get();
-}
-
-bool ShmTransport::connect_later(const PeerId& id, const Address& address,
+void ShmTransport::connect_later(const PeerId& id, const Address& address,
                                  const std::vector<uint8_t>& secret, const WaitLimit& limit,
                                  Connected connected) {
   const auto told = [id, ms = limit.timeout_ms,
@@ -105,7 +92,6 @@ bool ShmTransport::connect_later(const PeerId& id, const Address& address,
   };
   const Status begun = begin(id, address, secret, limit, told);
   if (!begun.ok()) told(begun);
-  return true;
 }
 
 Status ShmTransport::begin(const PeerId& id, const Address& address,

@@ -1,11 +1,13 @@
 #include "transport/tcp/connector.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <optional>
+#include <utility>
+
+#include "base/exception.h"
+#include "base/thread.h"
+#include "net/reminder.h"
 
 namespace hetccl::transport::tcp {
 
@@ -15,137 +17,253 @@ using std::chrono::milliseconds;
 
 // A listener that lives has answered by then, or dropped us.
 constexpr milliseconds kDialPatience{12'000};
-// A peer that is not in connect() yet drops us for as long as it takes: asked less and less often.
+// A peer that does not connect yet drops us for as long as it takes: asked less and less often.
 constexpr milliseconds kFirstRedial{20}, kLongestRedial{250};
-
-// Sleeps until one of `entries` or `cancel` is ready, at most until `deadline`.
-void sleep(std::vector<pollfd> entries, const Cancel* cancel, TimePoint deadline) {
-  if (cancel != nullptr) entries.push_back({cancel->fd(), POLLIN, 0});
-  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock().now()).count();
-  ::poll(entries.data(), entries.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 1000)));
-}
+constexpr milliseconds kLongestSleep{3'600'000};
 
 }  // namespace
 
 // One stream that is being dialled.
 struct Connector::Dial {
   [[nodiscard]] bool done() const { return wire.valid(); }
+  /// Why it is not.
+  [[nodiscard]] std::string why() const {
+    return refusal.ok() ? "it has not answered" : refusal.message();
+  }
+  std::optional<net::Connecting> connecting;
   Fd fd;
   std::optional<net::DialHandshake> handshake;
-  TimePoint since;
+  TimePoint since{};  // of the handshake
   milliseconds pause = kFirstRedial;
   TimePoint again{};  // not to be dialled before
   Status refusal;     // the last
   net::Wire wire;
 };
 
-Result<std::vector<net::Wire>> Connector::connect(const PeerId& id, const Endpoint& peer,
-                                                  const net::Secret& secret, const Limit& limit) {
-  Expectation expectation(*acceptor_, id, secret);
-  if (!expectation.valid()) return system_error("eventfd for connecting", errno);
-  Call call{expectation, limit, {log_.level, id.self}, net::Reminder()};
-  return id.self < id.peer ? dial(call, peer) : await(call);
-}
-
-Result<std::vector<net::Wire>> Connector::dial(Call& call, const Endpoint& peer) {
-  const Limit& limit = call.limit;
-  std::vector<Dial> dials(peer.streams);
-  for (;;) {
-    HETCCL_TRY(dial_streams(call, peer, dials));
-    const bool done =
-        std::all_of(dials.begin(), dials.end(), [](const Dial& one) { return one.done(); });
-    if (done) break;
-    if (limit.cancelled()) return limit.cancel->reason();
-    const auto refused =
-        std::find_if(dials.begin(), dials.end(), [](const Dial& one) { return !one.refusal.ok(); });
-    const std::string why =
-        refused != dials.end() ? refused->refusal.message() : "it has not answered";
-    const std::string where = net::list_of(peer.addresses);
-    if (steady_clock().now() >= limit.deadline)
-      return error(Code::Timeout, "%s: %s", where.c_str(), why.c_str());
-    if (!limit.patient && call.reminder.is_due())
-      call.log.warn("waiting for rank %d at %s for %lld s: %s", call.expectation.id().peer,
-                    where.c_str(), static_cast<long long>(call.reminder.seconds()), why.c_str());
-    TimePoint until = limit.deadline;
-    std::vector<pollfd> entries;
+// One channel that is being made.
+struct Connector::Call {
+  Call(Acceptor& acceptor, const PeerId& with, Endpoint at, const net::Secret& secret,
+       const WaitLimit& within, Connected then)
+      : id(with),
+        peer(std::move(at)),
+        limit(within),
+        deadline(within.deadline()),
+        connected(std::move(then)),
+        expectation(acceptor, id, secret),
+        reminder(*within.clock) {
+    if (dials_itself()) dials.resize(peer.streams);
+  }
+  [[nodiscard]] bool dials_itself() const { return id.self < id.peer; }
+  /// A stream that is being dialled: one that was refused, where there is one; else null.
+  [[nodiscard]] const Dial* waiting() const {
+    const Dial* found = nullptr;
     for (const Dial& one : dials) {
-      if (one.fd.valid()) entries.push_back({one.fd.get(), one.handshake->events(), 0});
-      if (!one.fd.valid() && !one.done()) until = std::min(until, one.again);
+      if (!one.done() && (found == nullptr || found->refusal.ok())) found = &one;
     }
-    sleep(std::move(entries), limit.cancel, until);
+    return found;
   }
-  std::vector<net::Wire> wires;
-  for (Dial& one : dials) wires.push_back(std::move(one.wire));
-  return wires;
+  [[nodiscard]] std::vector<net::Wire> take_dialled() {
+    std::vector<net::Wire> wires;
+    for (Dial& one : dials) wires.push_back(std::move(one.wire));
+    return wires;
+  }
+  const PeerId id;
+  const Endpoint peer;
+  const WaitLimit limit;
+  const TimePoint deadline;
+  const Connected connected;
+  Expectation expectation;
+  net::Reminder reminder;
+  std::vector<Dial> dials;
+};
+
+Result<std::unique_ptr<Connector>> Connector::create(std::unique_ptr<Acceptor> acceptor,
+                                                     const Endpoint& own,
+                                                     net::Encryption encryption, const Log& log) {
+  HETCCL_ASSIGN(auto bell, Waker::create());
+  return std::unique_ptr<Connector>(new Connector(std::move(acceptor), net::list_of(own.addresses),
+                                                  std::move(encryption), log, std::move(bell)));
 }
 
-// Dials the streams that are to be dialled now, and advances the others.
-Status Connector::dial_streams(Call& call, const Endpoint& peer, std::vector<Dial>& dials) {
-  const PeerId& id = call.expectation.id();
-  for (uint32_t i = 0; i < peer.streams; ++i) {
-    Dial& one = dials[i];
-    if (one.done()) continue;
-    if (!one.fd.valid()) {
-      if (steady_clock().now() < one.again) continue;
-      HETCCL_ASSIGN(one.fd, reach(call, peer));
-      const net::Hello hello{kPurpose, i, id.communicator, id.self, id.peer};
-      one.handshake.emplace(hello, call.expectation.key(), encryption_);
-      one.since = steady_clock().now();
-    }
-    HETCCL_TRY(advance(one));
-  }
+Connector::Connector(std::unique_ptr<Acceptor> acceptor, std::string where,
+                     net::Encryption encryption, const Log& log, std::unique_ptr<Waker> bell)
+    : acceptor_(std::move(acceptor)),
+      where_(std::move(where)),
+      encryption_(std::move(encryption)),
+      log_(log),
+      bell_(std::move(bell)) {}
+
+Connector::~Connector() {
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Connector::connect(const PeerId& id, const Endpoint& peer, const net::Secret& secret,
+                          const WaitLimit& limit, Connected connected) {
+  auto call = std::make_unique<Call>(*acceptor_, id, peer, secret, limit, std::move(connected));
+  if (!call->expectation.valid()) return system_error("eventfd for connecting", errno);
+  const std::lock_guard lock(mutex_);
+  HETCCL_TRY(start());
+  arrived_.push_back(std::move(call));
+  bell_->ring();
   return {};
 }
 
-// A connection to the peer's listener, with a word in the log while it cannot be reached.
-Result<Fd> Connector::reach(Call& call, const Endpoint& peer) {
-  const Limit& limit = call.limit;
-  for (;;) {
-    const TimePoint until = std::min(limit.deadline, call.reminder.next());
-    auto connected = net::connect(peer.addresses, until, limit.cancel);
-    if (connected.ok() || limit.cancelled()) return connected;
-    if (connected.status().code() != Code::Timeout) return connected;
-    if (steady_clock().now() >= limit.deadline)
-      return error(Code::Timeout, "%s: %s", connected.status().message().c_str(),
-                   net::kReachRemedy);
-    if (call.reminder.is_due())
-      call.log.warn("cannot reach rank %d at %s for %lld s: %s", call.expectation.id().peer,
-                    net::list_of(peer.addresses).c_str(),
-                    static_cast<long long>(call.reminder.seconds()), net::kReachRemedy);
+// Its thread waits for this mutex before it looks at anything.
+Status Connector::start() {
+  if (serving_) return {};
+  if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
+  HETCCL_ASSIGN(thread_, start_thread("hetccl-connect", [this] { serve(); }));
+  serving_ = true;
+  return {};
+}
+
+// Whether the thread has anything to do.
+bool Connector::take_arrived() {
+  const std::lock_guard lock(mutex_);
+  calls_.splice(calls_.end(), arrived_);
+  serving_ = !calls_.empty();
+  return serving_;
+}
+
+// Without memory, all that connect learn it.
+void Connector::serve() {
+  while (take_arrived()) {
+    try {
+      serve_once();
+    } catch (...) {
+      tell_caught([this](const Status& why) {
+        for (const auto& call : std::exchange(calls_, {})) call->connected(why);
+      });
+    }
   }
+}
+
+void Connector::serve_once() {
+  Duration left = kLongestSleep;
+  bool some_ended = false;
+  for (auto at = calls_.begin(); at != calls_.end();) {
+    const TimePoint now = (*at)->limit.now();
+    TimePoint again = now + left;
+    auto wires = advance(**at, now, again);
+    left = again - now;
+    if (!wires) {
+      ++at;
+      continue;
+    }
+    const auto call = std::move(*at);
+    at = calls_.erase(at);
+    call->connected(std::move(*wires));
+    some_ended = true;
+  }
+  if (!some_ended) sleep(left);
+}
+
+// Until a call can go on: whatever it waits for is a descriptor's, or comes by then.
+void Connector::sleep(Duration longest) {
+  std::vector<pollfd> sources{{bell_->fd(), POLLIN, 0}};
+  const Cancel* last = nullptr;
+  for (const auto& call : calls_) {
+    add_sources(*call, sources);
+    const Cancel* cancel = call->limit.cancel;
+    if (cancel != nullptr && std::exchange(last, cancel) != cancel)  // mostly the same
+      sources.push_back({cancel->fd(), POLLIN, 0});
+  }
+  const auto left = std::chrono::ceil<milliseconds>(longest).count();
+  ::poll(sources.data(), sources.size(), static_cast<int>(std::max<int64_t>(left, 0)));
+  bell_->drain();
+}
+
+void Connector::add_sources(const Call& call, std::vector<pollfd>& sources) {
+  if (!call.dials_itself()) sources.push_back({call.expectation.fd(), POLLIN, 0});
+  for (const Dial& one : call.dials) {
+    if (one.fd.valid()) sources.push_back({one.fd.get(), one.handshake->events(), 0});
+    if (one.connecting) sources.push_back({one.connecting->fd(), POLLOUT, 0});
+  }
+}
+
+std::optional<Connector::Wires> Connector::advance(Call& call, TimePoint now, TimePoint& again) {
+  if (call.dials_itself()) {
+    for (Dial& one : call.dials) HETCCL_TRY(advance_stream(call, one, now, again));
+    if (call.waiting() == nullptr) return call.take_dialled();
+  } else if (auto wires = call.expectation.take()) {
+    return std::move(*wires);
+  }
+  HETCCL_TRY(call.limit.cancelled());
+  if (now >= call.deadline) return too_late(call);
+  again = std::min(again, call.deadline);
+  if (call.limit.patient) return std::nullopt;
+  if (call.reminder.is_due()) remind(call);
+  again = std::min(again, call.reminder.next());
+  return std::nullopt;
+}
+
+Status Connector::too_late(const Call& call) const {
+  if (!call.dials_itself()) {
+    return error(Code::Timeout, "it has not dialled %s: check that it runs, else %s",
+                 where_.c_str(), net::kReachRemedy);
+  }
+  const Dial& one = *call.waiting();
+  if (one.connecting)
+    return error(Code::Timeout, "%s: %s", one.connecting->too_late().message().c_str(),
+                 net::kReachRemedy);
+  return error(Code::Timeout, "%s: %s", net::list_of(call.peer.addresses).c_str(),
+               one.why().c_str());
+}
+
+void Connector::remind(const Call& call) const {
+  const Log log{log_.level, call.id.self};
+  const auto seconds = static_cast<long long>(call.reminder.seconds());
+  if (!call.dials_itself()) {
+    log.warn("waiting for rank %d to connect to this rank at %s for %lld s: %s", call.id.peer,
+             where_.c_str(), seconds, net::kReachRemedy);
+    return;
+  }
+  const Dial& one = *call.waiting();
+  log.warn("%s rank %d at %s for %lld s: %s", one.connecting ? "cannot reach" : "waiting for",
+           call.id.peer, net::list_of(call.peer.addresses).c_str(), seconds,
+           one.connecting ? net::kReachRemedy : one.why().c_str());
+}
+
+// Dials the stream if it is to be dialled now, or goes on with it.
+Status Connector::advance_stream(Call& call, Dial& one, TimePoint now, TimePoint& again) {
+  if (one.done()) return {};
+  if (!one.fd.valid()) {
+    if (now < one.again) {
+      again = std::min(again, one.again);
+      return {};
+    }
+    if (!one.connecting) one.connecting.emplace(call.peer.addresses, now);
+    auto connected = one.connecting->advance(now, again);
+    if (!connected) return {};
+    HETCCL_ASSIGN(one.fd, std::move(*connected));
+    one.connecting.reset();
+    const net::Hello hello{kPurpose, static_cast<uint32_t>(&one - call.dials.data()),
+                           call.id.communicator, call.id.self, call.id.peer};
+    one.handshake.emplace(hello, call.expectation.key(), encryption_);
+    one.since = now;
+  }
+  return shake_hands(one, now, again);
 }
 
 // A connection that was closed or answered wrongly is dialled again: a stranger may have done so,
 // or a listener that strangers flood. Only one that has proven itself is believed.
-Status Connector::advance(Dial& one) {
+Status Connector::shake_hands(Dial& one, TimePoint now, TimePoint& again) {
   const auto state = one.handshake->advance(one.fd.get());
   if (state == net::HandshakeState::Done) one.wire = one.handshake->wire(std::move(one.fd));
-  const TimePoint now = steady_clock().now();
   const bool late = now - one.since >= kDialPatience;
-  if (one.done() || (state == net::HandshakeState::InProgress && !late)) return {};
+  if (one.done()) return {};
+  if (state == net::HandshakeState::InProgress && !late) {
+    again = std::min(again, one.since + kDialPatience);
+    return {};
+  }
   const Status& why = one.handshake->failure();
   if (one.handshake->proven() && why.code() == Code::InvalidUsage) return why;
   one.refusal = why.ok() ? error(Code::Timeout, "it has not answered") : why;
   one.fd.reset();
   one.again = now + one.pause;
+  again = std::min(again, one.again);
   one.pause = std::min(one.pause * 2, kLongestRedial);
   return {};
-}
-
-Result<std::vector<net::Wire>> Connector::await(Call& call) {
-  const Limit& limit = call.limit;
-  for (;;) {
-    if (auto wires = call.expectation.take()) return std::move(*wires);
-    if (limit.cancelled()) return limit.cancel->reason();
-    if (steady_clock().now() >= limit.deadline)
-      return error(Code::Timeout, "it has not dialled %s: check that it runs, else %s",
-                   where_.c_str(), net::kReachRemedy);
-    if (!limit.patient && call.reminder.is_due())
-      call.log.warn("waiting for rank %d to connect to this rank at %s for %lld s: %s",
-                    call.expectation.id().peer, where_.c_str(),
-                    static_cast<long long>(call.reminder.seconds()), net::kReachRemedy);
-    sleep({{call.expectation.fd(), POLLIN, 0}}, limit.cancel, limit.deadline);
-  }
 }
 
 }  // namespace hetccl::transport::tcp

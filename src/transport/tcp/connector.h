@@ -1,14 +1,23 @@
 // Makes the authenticated sockets of channels. The lower rank dials, the higher one awaits what its
-// Acceptor accepts, so ranks that connect crosswise never wait for each other in a circle.
+// Acceptor accepts, so ranks that connect crosswise never wait for each other in a circle. One
+// thread for all that connect sleeps until one of them can go on; it exists only while something
+// connects.
 #pragma once
 
+#include <poll.h>
+
+#include <functional>
+#include <list>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/cancel.h"
 #include "base/log.h"
-#include "net/reminder.h"
+#include "base/waker.h"
 #include "transport/tcp/acceptor.h"
 #include "transport/tcp/address.h"
 
@@ -16,25 +25,23 @@ namespace hetccl::transport::tcp {
 
 class Connector {
  public:
-  /// `own`: where the acceptor listens. `encryption`: null for plain connections.
-  Connector(std::unique_ptr<Acceptor> acceptor, const Endpoint& own, net::Encryption encryption,
-            const Log& log)
-      : acceptor_(std::move(acceptor)),
-        where_(net::list_of(own.addresses)),
-        encryption_(std::move(encryption)),
-        log_(log) {}
+  /// `own`: where the acceptor listens. `encryption`: null for plain connections. Fails where
+  /// there are no descriptors.
+  static Result<std::unique_ptr<Connector>> create(std::unique_ptr<Acceptor> acceptor,
+                                                   const Endpoint& own, net::Encryption encryption,
+                                                   const Log& log);
+  /// Nobody connects any more.
+  ~Connector();
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
 
-  /// What ends `connect`; `cancel` may be null.
-  struct Limit {
-    TimePoint deadline;
-    const Cancel* cancel = nullptr;
-    bool patient = false;  ///< the log does not say for how long a peer does not come
-    [[nodiscard]] bool cancelled() const { return cancel != nullptr && cancel->is_set(); }
-  };
-  /// The wires of one channel, in the order of their numbers. Thread-safe.
-  Result<std::vector<net::Wire>> connect(const PeerId& id, const Endpoint& peer,
-                                         const net::Secret& secret, const Limit& limit);
-
+  /// Takes the wires of one channel, in the order of their numbers.
+  using Wires = Result<std::vector<net::Wire>>;
+  using Connected = std::function<void(Wires)>;
+  /// Connects with `id.peer` until `limit` ends it, and calls `connected` by the thread of all that
+  /// connect. An error: it never will. Thread-safe.
+  Status connect(const PeerId& id, const Endpoint& peer, const net::Secret& secret,
+                 const WaitLimit& limit, Connected connected);
   /// Drops what peers have dialled for rank `self` of `communicator` and it has not taken.
   /// Thread-safe.
   void forget(uint64_t communicator, int self) { acceptor_->forget(communicator, self); }
@@ -42,24 +49,33 @@ class Connector {
  private:
   using Expectation = Acceptor::Expectation;
   struct Dial;
-  // One call of `connect`.
-  struct Call {
-    Expectation& expectation;
-    const Limit& limit;
-    Log log;
-    net::Reminder reminder;
-  };
+  struct Call;
+  using Calls = std::list<std::unique_ptr<Call>>;
 
-  Result<std::vector<net::Wire>> dial(Call& call, const Endpoint& peer);
-  Status dial_streams(Call& call, const Endpoint& peer, std::vector<Dial>& dials);
-  static Result<Fd> reach(Call& call, const Endpoint& peer);
-  static Status advance(Dial& one);
-  Result<std::vector<net::Wire>> await(Call& call);
+  Connector(std::unique_ptr<Acceptor> acceptor, std::string where, net::Encryption encryption,
+            const Log& log, std::unique_ptr<Waker> bell);
+  Status start();  // with mutex_ held
+  bool take_arrived();
+  void serve();
+  void serve_once();
+  void sleep(Duration longest);
+  std::optional<Wires> advance(Call& call, TimePoint now, TimePoint& again);
+  Status advance_stream(Call& call, Dial& one, TimePoint now, TimePoint& again);
+  [[nodiscard]] Status too_late(const Call& call) const;
+  void remind(const Call& call) const;
+  static Status shake_hands(Dial& one, TimePoint now, TimePoint& again);
+  static void add_sources(const Call& call, std::vector<pollfd>& sources);
 
   const std::unique_ptr<Acceptor> acceptor_;
   const std::string where_;
   const net::Encryption encryption_;
   const Log log_;
+  const std::unique_ptr<Waker> bell_;  // a call has arrived
+  Calls calls_;                        // the thread's
+  std::mutex mutex_;                   // guards what follows
+  Calls arrived_;
+  bool serving_ = false;
+  std::thread thread_;
 };
 
 }  // namespace hetccl::transport::tcp

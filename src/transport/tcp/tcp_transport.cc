@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
+#include <memory>
+#include <utility>
 
 #include "base/cores.h"
 #include "base/descriptors.h"
@@ -30,7 +31,7 @@ uint32_t streams_of(const Config& config) {
   return std::max(2U, static_cast<uint32_t>(threads_of(config)) + 1);
 }
 
-// Of one channel, while it connects: its streams, and the bell of the thread that waits for them.
+// Of one channel, while it connects: its streams, and the bell that tells when they are there.
 size_t descriptors_of(uint32_t streams) {
   return size_t{streams} + 1;
 }
@@ -42,9 +43,8 @@ class TcpTransport final : public Transport {
 
   [[nodiscard]] std::string name() const override { return "tcp"; }
   Result<Address> listen() override;
-  Result<std::unique_ptr<Channel>> connect(const PeerId& id, const Address& address,
-                                           const std::vector<uint8_t>& secret,
-                                           const WaitLimit& limit) override;
+  void connect_later(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
+                     const WaitLimit& limit, Connected connected) override;
   Status reserve(size_t channels) override {
     return reserve_descriptors(channels * descriptors_of(streams_of(config_)));
   }
@@ -59,10 +59,14 @@ class TcpTransport final : public Transport {
   }
 
  private:
+  Status begin(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
+               const WaitLimit& limit, const Connected& connected);
+  Result<std::unique_ptr<Channel>> open(int peer, Connector::Wires wires);
+
   const Config config_;
   const Log log_;
   const std::shared_ptr<Movers> movers_;
-  std::optional<Connector> connector_;
+  std::unique_ptr<Connector> connector_;
   Address address_;
 };
 
@@ -81,32 +85,43 @@ Result<Address> TcpTransport::listen() {
   }
   HETCCL_ASSIGN(auto acceptor,
                 tcp::Acceptor::start(std::move(listener), endpoint.streams, encryption, log_));
-  connector_.emplace(std::move(acceptor), endpoint, std::move(encryption), log_);
+  HETCCL_ASSIGN(connector_,
+                Connector::create(std::move(acceptor), endpoint, std::move(encryption), log_));
   return address_;
 }
 
-Result<std::unique_ptr<Channel>> TcpTransport::connect(const PeerId& id, const Address& address,
-                                                       const std::vector<uint8_t>& secret,
-                                                       const WaitLimit& limit) {
-  const std::string what = format("connecting to rank %d over tcp", id.peer);
-  if (!connector_ || id.self == id.peer || secret.empty())
-    return error(Code::InvalidArgument, "%s: needs listen() before, another rank, and a secret",
-                 what.c_str());
-  const auto endpoint = tcp::decode(address);
-  if (!endpoint.ok()) return endpoint.status().with(what);
-  const Status reserved = reserve_descriptors(descriptors_of(endpoint.value().streams));
-  if (!reserved.ok()) return reserved.with(what);
-  const TimePoint deadline = steady_clock().now() + std::chrono::milliseconds(limit.timeout_ms);
-  auto wires =
-      connector_->connect(id, endpoint.value(), secret, {deadline, limit.cancel, limit.patient});
-  if (!wires.ok())
-    return wires.status().with(
-        what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));
+void TcpTransport::connect_later(const PeerId& id, const Address& address,
+                                 const std::vector<uint8_t>& secret, const WaitLimit& limit,
+                                 Connected connected) {
+  const auto told = [peer = id.peer, ms = limit.timeout_ms,
+                     connected = std::move(connected)](Result<std::unique_ptr<Channel>> made) {
+    if (made.ok()) return connected(std::move(made));
+    connected(made.status().with(format("connecting to rank %d over tcp, within %lld ms", peer,
+                                        static_cast<long long>(ms))));
+  };
+  const Status begun = begin(id, address, secret, limit, told);
+  if (!begun.ok()) told(begun);
+}
+
+Status TcpTransport::begin(const PeerId& id, const Address& address,
+                           const std::vector<uint8_t>& secret, const WaitLimit& limit,
+                           const Connected& connected) {
+  if (!connector_ || id.self == id.peer || secret.empty()) {
+    return error(Code::InvalidArgument, "needs listen() before, another rank, and a secret");
+  }
+  HETCCL_ASSIGN(const Endpoint endpoint, tcp::decode(address));
+  HETCCL_TRY(reserve_descriptors(descriptors_of(endpoint.streams)));
+  return connector_->connect(
+      id, endpoint, secret, limit,
+      [this, peer = id.peer, connected](auto wires) { connected(open(peer, std::move(wires))); });
+}
+
+Result<std::unique_ptr<Channel>> TcpTransport::open(int peer, Connector::Wires wires) {
+  HETCCL_TRY(wires.status());
   for (const net::Wire& wire : wires.value())
     net::keep_alive(wire.fd(), std::chrono::milliseconds(config_.liveness_ms));
-  auto channel = TcpChannel::create(id.peer, std::move(wires).value(), movers_);
-  if (!channel.ok()) return channel.status().with(what);
-  return std::unique_ptr<Channel>(std::move(channel).value());
+  HETCCL_ASSIGN(auto channel, TcpChannel::create(peer, std::move(wires).value(), movers_));
+  return std::unique_ptr<Channel>(std::move(channel));
 }
 
 }  // namespace
