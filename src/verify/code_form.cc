@@ -46,10 +46,8 @@ const char* fault_of(const lower::Code& code, const Instruction& one) {
 
 Status check_instructions(const lower::Code& code, int rank) {
   std::map<lower::SyncId, uint32_t> tellers;
-  bool ends = false;
   for (uint32_t i = 0; i < code.list.size(); ++i) {
     const Instruction& one = code.list[i];
-    ends = ends || one.op == Opcode::Finish;
     const char* fault = fault_of(code, one);
     const lower::SyncId told = fault == nullptr ? told_by(one) : lower::kNoSync;
     if (told != lower::kNoSync && !tellers.try_emplace(told, i).second) {
@@ -58,7 +56,8 @@ Status check_instructions(const lower::Code& code, int rank) {
     if (fault == nullptr) continue;
     return error(Code::InternalError, "%s %s", describe(code, rank, i).c_str(), fault);
   }
-  return ends ? Status() : error(Code::InternalError, "rank %d's Code tells no end", rank);
+  if (tellers.contains(lower::kFinished)) return {};
+  return error(Code::InternalError, "rank %d's Code tells no end", rank);
 }
 
 }  // namespace hetccl::verify

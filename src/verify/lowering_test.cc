@@ -198,7 +198,7 @@ TEST_CASE("a call's end is told once, and last, by a stream that has waited for 
                 list.back().op = Opcode::Signal;
                 list.back().sync = lower::kFinished;
               }),
-              "rank 0's Code tells no end");
+              "rank 0 never tells that a call has ended");
 }
 
 // Of one rank's product, a half each.

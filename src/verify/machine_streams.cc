@@ -53,9 +53,7 @@ void Machine::finish_instruction(RankState& rank, uint32_t call, const Instructi
   if (one.op != Opcode::Locate) state.runs[thread] = rank.counts[thread];  // which is no work
   if (one.op == Opcode::Signal) {
     signal(rank, call, one.sync, rank.clocks[thread]);
-    if (state.code->syncs[one.sync].event) {
-      state.events[one.sync].push_back(rank.by_events[thread]);
-    }
+    if (state.code->syncs[one.sync].event) state.events[one.sync].push_back(rank.by_events[thread]);
   }
   if (one.op == Opcode::Finish) {
     signal(rank, call, lower::kFinished, rank.clocks[thread]);
