@@ -57,6 +57,7 @@ Status Dispatch::open_executor() {
   }
   exec::ExecutorOptions options = executor_options();
   options.topology = &topology();
+  options.launches_wait = context_.runtime.config().launches_wait;
   options.recorder = &recorder_;
   options.message_recorder = &message_recorder_;
   options.tracer = tracer_.get();

@@ -17,6 +17,7 @@ Status Batch::write_flag(device::Stream& stream, device::Flag& flag, uint32_t va
 }
 
 Status Batch::copy(device::Stream& stream, void* dst, const void* src, size_t bytes) {
+  if (launches_ == Launches::Block) return device_.copy(stream, dst, src, bytes);
   if (!holds_) return device_.copy_soon(stream, dst, src, bytes);
   Work work{.kind = Work::Kind::Copy};
   work.reduction.dst = dst;
@@ -40,7 +41,7 @@ Status Batch::hold(device::Stream& stream, Work&& work) {
 
 Status Batch::flush() {
   if (work_.empty()) return {};
-  const Status status = device_.run(*stream_, work_, spins_);
+  const Status status = device_.run(*stream_, work_, launches_ == Launches::Spin);
   work_.clear();
   return status;
 }

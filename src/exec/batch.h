@@ -9,13 +9,19 @@
 namespace hetccl::exec {
 
 /// By the launching thread alone. What it holds back is enqueued by `flush`, which has to come
-/// before any other work of that stream, and before the caller returns. It holds nothing back where
-/// the device launches nothing together.
+/// before any other work of that stream, and before the caller returns.
 class Batch {
  public:
-  /// `spins`: see device::Device::run.
-  Batch(device::Device& device, bool spins)
-      : device_(device), holds_((device.capabilities() & device::kBatches) != 0), spins_(spins) {}
+  enum class Launches : uint8_t {
+    Spin,   ///< kernels may wait for flags: see device::Device::run
+    Yield,  ///< others take turns on the device: streams wait
+    Block,  ///< they return once the kernel has ended: none comes behind a wait that can do without
+  };
+  /// It holds nothing back where the device launches nothing together, or launches block.
+  Batch(device::Device& device, Launches launches)
+      : device_(device),
+        launches_(launches),
+        holds_((device.capabilities() & device::kBatches) != 0 && launches != Launches::Block) {}
 
   Status wait_flag(device::Stream& stream, device::Flag& flag, uint32_t value);
   Status write_flag(device::Stream& stream, device::Flag& flag, uint32_t value);
@@ -27,7 +33,8 @@ class Batch {
   Status hold(device::Stream& stream, device::Work&& work);
 
   device::Device& device_;
-  const bool holds_, spins_;
+  const Launches launches_;
+  const bool holds_;
   device::Stream* stream_ = nullptr;  // of `work_`
   std::vector<device::Work> work_;
 };

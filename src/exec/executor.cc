@@ -25,8 +25,10 @@ Status Executor::open() {
   auto& device = *options_.device;
   using enum lower::QueueKind;
   const bool copies = !host_memory_ || options_.windows;
-  batch_ = std::make_unique<Batch>(
-      device, options_.topology == nullptr || options_.topology->has_device_alone(options_.rank));
+  const bool alone =
+      options_.topology == nullptr || options_.topology->has_device_alone(options_.rank);
+  using enum Batch::Launches;
+  batch_ = std::make_unique<Batch>(device, options_.launches_wait ? Block : alone ? Spin : Yield);
   const int n = options_.n_ranks;
   auto interpreter =
       copies ? Interpreter::create(device, *batch_, options_.ccl, n, {Ccl, Work, Out, In})

@@ -46,6 +46,7 @@ struct ExecutorOptions {
   /// Finds out when calls that are one library call have ended; null: each writes a flag.
   Settler* settler = nullptr;
   const Departures* departures = nullptr;  ///< may be null
+  bool launches_wait = false;              ///< a kernel's launch returns once the kernel has ended
   /// Some peers share windows with this rank.
   bool windows = false;
   /// How long after a rank's departure an operation that misses it may still hold up others.

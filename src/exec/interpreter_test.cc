@@ -38,7 +38,7 @@ struct StepFixture {
 
   exec::testing::QueueDevice device;
   exec::testing::Library library;
-  Batch batch{device, true};
+  Batch batch{device, Batch::Launches::Spin};
   std::vector<float> input = std::vector<float>(16, 2), output = std::vector<float>(16, 3);
   Call call;
   std::unique_ptr<Program> program;
@@ -143,7 +143,7 @@ TEST_CASE("a graph records the work of a traced call, but none of its operation'
 
   exec::testing::QueueDevice device;
   exec::testing::Library library;
-  Batch batch(device, true);
+  Batch batch(device, Batch::Launches::Spin);
   auto interpreter = std::move(Interpreter::create(device, batch, &library, 2, {})).value();
   auto user = std::move(device.create_stream()).value();
   std::vector<float> memory(16);

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kDialPatience{12'000};
 // A peer that does not connect yet drops us for as long as it takes: asked less and less often.
 constexpr milliseconds kFirstRedial{20}, kLongestRedial{250};
-constexpr milliseconds kLongestSleep{3'600'000};
+constexpr milliseconds kLongestPause{3'600'000};
 
 }  // namespace
 
@@ -139,7 +139,7 @@ void Connector::serve() {
 }
 
 void Connector::serve_once() {
-  Duration left = kLongestSleep;
+  Duration left = kLongestPause;
   bool some_ended = false;
   for (auto at = calls_.begin(); at != calls_.end();) {
     const TimePoint now = (*at)->limit.now();
