@@ -27,7 +27,7 @@ constexpr auto kLook = std::chrono::milliseconds(1);
 Status status_of(hetcclResult_t result, hetcclComm_t comm) {
   if (result == hetcclSuccess) return {};
   const char* text = comm == nullptr ? "" : hetcclGetLastError(comm);
-  return error(Code::SystemError, "%s", *text != '\0' ? text : hetcclGetLastError(nullptr));
+  return error(ErrorCode::SystemError, "%s", *text != '\0' ? text : hetcclGetLastError(nullptr));
 }
 
 // What ranks tell each other before they join.
@@ -70,7 +70,7 @@ Result<std::unique_ptr<Endpoint>> Endpoint::create(Word comm, Memory place,
     status = endpoint->join(cards.front().id, size, rank, place_on_gpu(cards, rank));
     if (library.combine(status.ok() ? 0 : 1, comm) == 0) return endpoint;
   }
-  if (status.ok()) status = error(Code::RemoteError, "another rank cannot join");
+  if (status.ok()) status = error(ErrorCode::RemoteError, "another rank cannot join");
   return status;
 }
 

@@ -183,7 +183,7 @@ Status Exchange::pack_block(Word from, std::byte* packed, const Block& block, Wo
         int position = 0;
         const Words words(from + place, from_int(count), type, from_pointer(packed + packed_place),
                           from_int(bytes), from_pointer(&position), library_.comm_self);
-        return pack.call(words) == 0 ? Status() : error(Code::SystemError, "MPI_Pack failed");
+        return pack.call(words) == 0 ? Status() : error(ErrorCode::SystemError, "MPI_Pack failed");
       });
 }
 
@@ -195,7 +195,8 @@ Status Exchange::unpack_block(const std::byte* packed, Word to, const Block& blo
         const Words words(from_pointer(packed + packed_place), from_int(bytes),
                           from_pointer(&position), to + place, from_int(count), type,
                           library_.comm_self);
-        return unpack.call(words) == 0 ? Status() : error(Code::SystemError, "MPI_Unpack failed");
+        return unpack.call(words) == 0 ? Status()
+                                       : error(ErrorCode::SystemError, "MPI_Unpack failed");
       });
 }
 
@@ -292,7 +293,7 @@ Status Exchange::prepare_all_to_all() {
   HETCCL_TRY(
       use(call_.recv, blocks(call_.recv, false), ways, &recv_, uneven ? &recv_lengths_ : nullptr));
   if (call_.send.in_place) {
-    if (!gathers) return error(Code::Unsupported, "an all-to-all in place");
+    if (!gathers) return error(ErrorCode::Unsupported, "an all-to-all in place");
     send_ = own_block(call_.recv, recv_, recv_lengths_);
     return {};
   }
@@ -324,7 +325,7 @@ Status Exchange::prepare_scattered_sum() {
 Status Exchange::prepare() {
   if (reduces(call_.collective)) {
     reduction_ = reduction_of(call_, library_);
-    if (!reduction_) return error(Code::Unsupported, "such a type or operator");
+    if (!reduction_) return error(ErrorCode::Unsupported, "such a type or operator");
   }
   switch (call_.collective) {
     case Collective::Barrier:

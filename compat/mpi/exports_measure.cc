@@ -16,12 +16,12 @@ Result<MeasureOptions> read(const char* text) {
   for (size_t i = 0; i < json["collectives"].size(); ++i) {
     const std::string* name = json["collectives"][i].text();
     const auto collective = name == nullptr ? std::nullopt : collective_of(*name);
-    if (!collective) return error(Code::InvalidArgument, "collectives: no such collective");
+    if (!collective) return error(ErrorCode::InvalidArgument, "collectives: no such collective");
     options.collectives.push_back(*collective);
   }
   for (size_t i = 0; i < json["bytes"].size(); ++i) {
     const auto bytes = json["bytes"][i].integer(4, int64_t{1} << 30);
-    if (!bytes) return error(Code::InvalidArgument, "bytes: 4 to 1 GiB");
+    if (!bytes) return error(ErrorCode::InvalidArgument, "bytes: 4 to 1 GiB");
     options.bytes.push_back(*bytes / 4 * 4);
   }
   options.gpu = static_cast<int>(json["gpu"].integer(-1, 1024).value_or(-1));
@@ -32,11 +32,11 @@ Result<MeasureOptions> read(const char* text) {
 Result<Json> measure_in_job(const char* text) {
   HETCCL_ASSIGN(const MeasureOptions options, read(text));
   Library* loaded = Library::get();
-  if (loaded == nullptr) return error(Code::Unsupported, "no MPI is loaded");
+  if (loaded == nullptr) return error(ErrorCode::Unsupported, "no MPI is loaded");
   if (Job::get() == nullptr && mpi_init.call(Words(0, 0)) == 0) Job::start(*loaded);
   Job* job = Job::get();
   if (job == nullptr) {
-    return error(Code::InvalidUsage,
+    return error(ErrorCode::InvalidUsage,
                  "hetccl serves nothing here: start two ranks or more with the MPI's launcher");
   }
   const Library& library = job->library();

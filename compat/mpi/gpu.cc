@@ -97,7 +97,7 @@ Result<Gpu*> Gpu::open(int index) {
   auto& gpu = (*gpus)[index];
   if (gpu != nullptr) return gpu.get();
   const auto runtime = api();
-  if (runtime == nullptr) return error(Code::Unsupported, "no GPU's runtime is loaded");
+  if (runtime == nullptr) return error(ErrorCode::Unsupported, "no GPU's runtime is loaded");
   device::GpuOptions options;
   options.index = index;
   HETCCL_ASSIGN(auto device, device::make_gpu_device(runtime, options));

@@ -104,7 +104,7 @@ Result<double> time_calls(const Point& point, int calls, const Library& library)
   static_cast<void>(library.combine(0, library.comm_world));  // all begin together
   const auto begin = Clock::now();
   for (int i = 0; i < calls; ++i) {
-    if (const int code = point.call()) return error(Code::SystemError, "MPI's error %d", code);
+    if (const int code = point.call()) return error(ErrorCode::SystemError, "MPI's error %d", code);
   }
   const double mine = std::chrono::duration<double>(Clock::now() - begin).count();
   std::vector<double> all(static_cast<size_t>(library.size(library.comm_world)));

@@ -83,7 +83,7 @@ Result<Scratch> Scratch::take(Memory place, size_t bytes) {
   if (place.on_host()) {
     void* memory = host_pool().take(bytes);
     if (memory == nullptr) {
-      return error(Code::SystemError, "no memory for %zu bytes of scratch", bytes);
+      return error(ErrorCode::SystemError, "no memory for %zu bytes of scratch", bytes);
     }
     return Scratch(place, static_cast<std::byte*>(memory), bytes);
   }

@@ -17,7 +17,7 @@ namespace {
 
 Result<std::string> read_rules(const std::string& path) {
   HETCCL_ASSIGN(std::string text, read_file(path, Rules::kMaxBytes));
-  if (text.empty()) return error(Code::SystemError, "%s: is missing, or empty", path.c_str());
+  if (text.empty()) return error(ErrorCode::SystemError, "%s: is missing, or empty", path.c_str());
   return text;
 }
 
@@ -68,7 +68,7 @@ class MpichSettings {
     const size_t most =
         compositions->dump().size() + count_leaves(*compositions) * algorithms->dump().size();
     if (most > Rules::kMaxBytes) {
-      return error(Code::InvalidArgument, "%s: together have more than 4 MiB of rules",
+      return error(ErrorCode::InvalidArgument, "%s: together have more than 4 MiB of rules",
                    names_.c_str());
     }
     return std::optional(with_algorithms(*compositions, *algorithms));
@@ -103,7 +103,7 @@ class MpichSettings {
     HETCCL_ASSIGN(const std::string text, read_rules(path));
     HETCCL_ASSIGN(Json tree, Json::parse(text, path.c_str(), Rules::kMaxBytes));
     if (tree.members() == nullptr) {
-      return error(Code::InvalidArgument, "%s: is not an object", path.c_str());
+      return error(ErrorCode::InvalidArgument, "%s: is not an object", path.c_str());
     }
     return std::optional(std::move(tree));
   }

@@ -63,7 +63,7 @@ struct Rules::Parser {
   Status wrong(std::string_view key, std::string_view what) const {
     std::string place = path + std::string(key);
     if (place.ends_with(" / ")) place.resize(place.size() - 3);
-    return error(Code::InvalidArgument, "%s: %s%s%.*s", source.c_str(), place.c_str(),
+    return error(ErrorCode::InvalidArgument, "%s: %s%s%.*s", source.c_str(), place.c_str(),
                  place.empty() ? "" : ": ", static_cast<int>(what.size()), what.data());
   }
 

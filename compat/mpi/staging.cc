@@ -98,7 +98,7 @@ void StagedWork::cancel() {
 }
 
 Status StagedWork::finish() {
-  if (code_ != 0) return error(Code::SystemError, "the MPI's error %d", code_);
+  if (code_ != 0) return error(ErrorCode::SystemError, "the MPI's error %d", code_);
   if (call_ != nullptr) return call_->deliver();
   return received_copy_ && !received()->cancelled ? received_copy_->copy_back() : Status();
 }
@@ -121,7 +121,7 @@ std::optional<Received> StagedWork::received() const {
 Result<std::unique_ptr<Work>> StagedPersistent::begin() {
   HETCCL_TRY(call_->fetch());
   if (const int code = start.call(Words(from_pointer(call_->request())))) {
-    return error(Code::SystemError, "the MPI's error %d", code);
+    return error(ErrorCode::SystemError, "the MPI's error %d", code);
   }
   return std::unique_ptr<Work>(std::make_unique<StagedWork>(library_, call_));
 }

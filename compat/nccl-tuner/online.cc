@@ -82,7 +82,7 @@ Result<tune::Knowledge> Online::exchange() {
     HETCCL_ASSIGN(const Json said, Json::parse(text, "a rank's facts", kMostSaid));
     const std::string* facts = said["facts"].text();
     if (facts == nullptr || *facts != options_.facts) {
-      return error(Code::InvalidUsage,
+      return error(ErrorCode::InvalidUsage,
                    "the first communicators of all ranks differ: %s here, %s on rank %zu",
                    options_.facts.c_str(), facts == nullptr ? "?" : facts->c_str(), rank);
     }
@@ -106,7 +106,7 @@ Status Online::await_agreement() {
   std::unique_lock lock(mutex_);
   if (heard_.wait_for(lock, kLongestRelay, [&] { return is_agreed_ || lost_; }) && is_agreed_)
     return {};
-  return error(Code::RemoteError, "the ranks could not agree");
+  return error(ErrorCode::RemoteError, "the ranks could not agree");
 }
 
 bootstrap::JoinOptions Online::join_options() {

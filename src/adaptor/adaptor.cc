@@ -148,7 +148,8 @@ std::string check_transport(const hetcclTransportAdaptor& of, const Names& taken
 }
 
 Status refuse(const std::string& path, const std::string& reason) {
-  return error(Code::Unsupported, "the adaptor %s is refused: %s", path.c_str(), reason.c_str());
+  return error(ErrorCode::Unsupported, "the adaptor %s is refused: %s", path.c_str(),
+               reason.c_str());
 }
 
 // Adaptors' threads, and those of what they use, may outlive hetccl: nothing is unloaded.

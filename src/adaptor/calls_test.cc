@@ -14,7 +14,7 @@ TEST_CASE("a call of an adaptor that gets no thread, or no memory, is an error")
   {
     const fake::NoThreads none;
     const auto made = run_within<int>(60'000, "score", seven);
-    CHECK(made.status().code() == Code::SystemError);
+    CHECK(made.status().code() == ErrorCode::SystemError);
     CHECK(made.status().message().find("score: cannot start thread") == 0);
   }
   const auto made =

@@ -20,13 +20,13 @@ TEST_CASE("the first reason stays, and whoever polls wakes") {
   CHECK(cancel->reason().ok());
   CHECK(!readable(*cancel, 0));
   CHECK(WaitLimit(5, cancel.get()).cancelled().ok());
-  fake::Thread setter([&] { cancel->set(error(Code::Aborted, "first")); });
+  fake::Thread setter([&] { cancel->set(error(ErrorCode::Aborted, "first")); });
   CHECK(readable(*cancel, static_cast<int>(fake::kHangMs)));
   setter.join();
-  cancel->set(error(Code::Timeout, "second"));
+  cancel->set(error(ErrorCode::Timeout, "second"));
   CHECK(cancel->is_set());
   CHECK(cancel->reason().message() == "first");
-  CHECK(WaitLimit(5, cancel.get()).cancelled().code() == Code::Aborted);
+  CHECK(WaitLimit(5, cancel.get()).cancelled().code() == ErrorCode::Aborted);
   CHECK(readable(*cancel, 0));
   CHECK(WaitLimit(5).cancelled().ok());
 }

@@ -491,12 +491,12 @@ Result<Config> Config::parse(std::span<const std::string> environment, Rights ri
     }
     if (text.empty()) {
       return error(
-          Code::InvalidArgument,
+          ErrorCode::InvalidArgument,
           "%s is set but empty: give it a value (docs/settings.md), or unset it to do without",
           row->entry.name.data());
     }
     if (const auto takes = std::visit(Assign{config, text}, row->value)) {
-      return error(Code::InvalidArgument, "%s=%s: takes %s", row->entry.name.data(),
+      return error(ErrorCode::InvalidArgument, "%s=%s: takes %s", row->entry.name.data(),
                    excerpt(*row, text).c_str(), takes->c_str());
     }
     config.given_.push_back(row->entry.name);

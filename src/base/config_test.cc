@@ -81,7 +81,7 @@ TEST_CASE("a bad value names the variable and what it takes") {
   CHECK(refusal("HETCCL_TRACE=/tmp/%d").ends_with("after % come r, p, c or %"));
   CHECK(refusal("HETCCL_SOCKET_IFNAME=^").ends_with("after ^ or = if wanted"));
   CHECK(parse({"HETCCL_CLUSTER=" + std::string(5000, 'x')}).status().message().size() < 200);
-  CHECK(parse({"HETCCL_SHM=2"}).status().code() == Code::InvalidArgument);
+  CHECK(parse({"HETCCL_SHM=2"}).status().code() == ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("an empty value counts as unset, but for settings of security it is an error") {

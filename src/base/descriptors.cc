@@ -42,7 +42,7 @@ Status reserve_descriptors(size_t more) {
   if (limit.rlim_cur > wanted_free && is_free(limit.rlim_cur - wanted_free)) return {};
   const rlim_t needed = count_open() + more;
   if (limit.rlim_max < needed)
-    return error(Code::SystemError,
+    return error(ErrorCode::SystemError,
                  "%zu connections take %llu descriptors, and this process may open %llu: raise its "
                  "hard limit (ulimit -Hn)",
                  more, static_cast<unsigned long long>(needed),

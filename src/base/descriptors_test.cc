@@ -20,7 +20,7 @@ TEST_CASE("the soft limit is raised as far as needed, no further than the hard o
   CHECK(fake::DescriptorLimits::soft() < 2'000);
   if (limits.before.rlim_max == RLIM_INFINITY) return;
   const Status refused = reserve_descriptors(limits.before.rlim_max);
-  CHECK(refused.code() == Code::SystemError);
+  CHECK(refused.code() == ErrorCode::SystemError);
   CHECK(refused.message().find("ulimit -Hn") != std::string::npos);
   CHECK(refused.message().find(std::to_string(limits.before.rlim_max)) != std::string::npos);
 }

@@ -72,7 +72,7 @@ Result<DynLib> DynLib::open(std::span<const std::string> names) {
     const char* reason = dlerror();
     reasons.append(reasons.empty() ? "" : "; ").append(reason ? reason : name.c_str());
   }
-  return error(Code::SystemError, "no library found: %s",
+  return error(ErrorCode::SystemError, "no library found: %s",
                reasons.empty() ? "no name was given" : reasons.c_str());
 }
 

@@ -33,10 +33,10 @@ TEST_CASE("a library that the process has loaded is reused, whatever its place i
 TEST_CASE("what failed is listed") {
   const std::vector<std::string> names = {"libhetccl-a.so", "libhetccl-b.so"};
   const auto library = DynLib::open(names);
-  CHECK(library.status().code() == Code::SystemError);
+  CHECK(library.status().code() == ErrorCode::SystemError);
   CHECK(library.status().message().find("libhetccl-a.so") != std::string::npos);
   CHECK(library.status().message().find("libhetccl-b.so") != std::string::npos);
-  CHECK(DynLib::open({}).status().code() == Code::SystemError);
+  CHECK(DynLib::open({}).status().code() == ErrorCode::SystemError);
 }
 
 TEST_CASE("a FIFO that a setting names is refused at once") {

@@ -386,7 +386,7 @@ Result<Encoding> parse_encoding(std::string_view text) {
   good = good && (word.empty() || encoding.stochastic) && rest.empty();
   if (!good || !std::has_single_bit(block) || block < Encoding::kLeastBlock ||
       block > Encoding::kMostBlock) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "\"%s\" is no encoding: give int8, int4, e4m3 or e5m2, and after colons the "
                  "elements of a block, a power of two from 32 to 512, and \"stochastic\"",
                  std::string(text).c_str());

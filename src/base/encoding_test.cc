@@ -343,7 +343,7 @@ TEST_CASE("names") {
   for (const char* name :
        {"int9", "int8:", "int8:33", "int8:16", "int8:1024", "int8:64x", ":64", "int8:stochastic:64",
         "int8:random", "int8:64:stochastic:1", "int8::64"}) {
-    CHECK(parse_encoding(name).status().code() == Code::InvalidArgument);
+    CHECK(parse_encoding(name).status().code() == ErrorCode::InvalidArgument);
   }
 }
 

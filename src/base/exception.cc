@@ -9,11 +9,11 @@ Status caught() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return error(Code::SystemError, "out of memory");
+    return error(ErrorCode::SystemError, "out of memory");
   } catch (const std::exception& exception) {
-    return error(Code::InternalError, "unexpected exception: %s", exception.what());
+    return error(ErrorCode::InternalError, "unexpected exception: %s", exception.what());
   } catch (...) {
-    return error(Code::InternalError, "unexpected exception");
+    return error(ErrorCode::InternalError, "unexpected exception");
   }
 }
 

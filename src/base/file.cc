@@ -39,7 +39,7 @@ Result<Fd> lock(const std::string& path) {
     if (errno != EWOULDBLOCK && errno != EINTR) return system_error("lock " + path, errno);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  return error(Code::SystemError, "another process holds %s", path.c_str());
+  return error(ErrorCode::SystemError, "another process holds %s", path.c_str());
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ Result<std::string> read_file(const std::string& path, size_t most_bytes) {
   if (!file.valid()) return system_error(context, errno);
   struct stat about = {};
   if (::fstat(file.get(), &about) != 0) return system_error(context, errno);
-  if (!S_ISREG(about.st_mode)) return error(Code::SystemError, "%s is no file", path.c_str());
+  if (!S_ISREG(about.st_mode)) return error(ErrorCode::SystemError, "%s is no file", path.c_str());
   std::string text;
   char piece[16'384];
   for (;;) {
@@ -73,7 +73,7 @@ Result<std::string> read_file(const std::string& path, size_t most_bytes) {
     if (got == 0) return text;
     text.append(piece, static_cast<size_t>(got));
     if (text.size() > most_bytes)
-      return error(Code::SystemError, "%s has more than %zu bytes", path.c_str(), most_bytes);
+      return error(ErrorCode::SystemError, "%s has more than %zu bytes", path.c_str(), most_bytes);
   }
 }
 
@@ -85,7 +85,8 @@ Status update_file(const std::string& path, size_t most_bytes,
     std::filesystem::create_directories(folder, failed);
     if (!failed) std::filesystem::permissions(folder, std::filesystem::perms::owner_all, failed);
     if (failed)
-      return error(Code::SystemError, "making %s: %s", folder.c_str(), failed.message().c_str());
+      return error(ErrorCode::SystemError, "making %s: %s", folder.c_str(),
+                   failed.message().c_str());
   }
   HETCCL_ASSIGN(const Fd held, lock(path + ".lock"));
   HETCCL_ASSIGN(const std::string text, read_file(path, most_bytes));

@@ -16,7 +16,7 @@ std::string hip_version_text(int code) {
 
 Status check_hip_version(const std::string& path, int code) {
   if (code <= 0 || code >= kOldest) return {};
-  return error(Code::Unsupported,
+  return error(ErrorCode::Unsupported,
                "%s is HIP %s; hetccl needs HIP 6 or newer: install ROCm 6 or newer, or name its "
                "libamdhip64 by HETCCL_HIP_LIBRARY",
                path.c_str(), hip_version_text(code).c_str());

@@ -116,7 +116,7 @@ void begin_line(std::string& out, int indent, int level) {
 
 Result<Json> Json::parse(std::string_view text, const char* what, size_t max_bytes) {
   if (text.size() > max_bytes) {
-    return error(Code::InvalidArgument, "%s of %zu bytes: at most %zu are allowed", what,
+    return error(ErrorCode::InvalidArgument, "%s of %zu bytes: at most %zu are allowed", what,
                  text.size(), max_bytes);
   }
   Builder builder;
@@ -124,10 +124,10 @@ Result<Json> Json::parse(std::string_view text, const char* what, size_t max_byt
   if (!ends_early && Library::sax_parse(text, &builder)) return builder.take();
   if (!builder.too_deep()) {
     const std::string_view before = text.substr(0, builder.ends());
-    return error(Code::InvalidArgument, "%s is not JSON, from line %td on", what,
+    return error(ErrorCode::InvalidArgument, "%s is not JSON, from line %td on", what,
                  1 + std::count(before.begin(), before.end(), '\n'));
   }
-  return error(Code::InvalidArgument, "%s is nested more than %zu deep", what, kMaxDepth);
+  return error(ErrorCode::InvalidArgument, "%s is nested more than %zu deep", what, kMaxDepth);
 }
 
 std::string Json::dump(int indent) const {

@@ -184,7 +184,7 @@ TEST_CASE("nesting is bounded") {
 
 TEST_CASE("size is bounded, and what is wrong is said of what") {
   const Result<Json> long_text = Json::parse("[1]", "a card", 2);
-  CHECK(long_text.status().code() == Code::InvalidArgument);
+  CHECK(long_text.status().code() == ErrorCode::InvalidArgument);
   CHECK(long_text.status().message() == "a card of 3 bytes: at most 2 are allowed");
   CHECK(Json::parse("[1]", "a card", 3).ok());
   CHECK(Json::parse("[1", "a card", 3).status().message() == "a card is not JSON, from line 1 on");

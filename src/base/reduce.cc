@@ -280,24 +280,25 @@ void run_op(RedOp op, const Call& call) {
 
 Status validate(const Reduction& reduction) {
   if (reduction.n_srcs < 1 || reduction.n_srcs > Reduction::kMaxSources)
-    return error(Code::InvalidArgument, "a reduction of %d sources: 1 to %d are possible",
+    return error(ErrorCode::InvalidArgument, "a reduction of %d sources: 1 to %d are possible",
                  reduction.n_srcs, Reduction::kMaxSources);
   if (!is_valid(reduction.type) || !is_valid(reduction.op))
-    return error(Code::InvalidArgument, "a reduction of data type %d with operator %d is unknown",
+    return error(ErrorCode::InvalidArgument,
+                 "a reduction of data type %d with operator %d is unknown",
                  static_cast<int>(reduction.type), static_cast<int>(reduction.op));
   if (!applies(reduction.op, reduction.type))
-    return error(Code::InvalidArgument, "%s has no operator %s",
+    return error(ErrorCode::InvalidArgument, "%s has no operator %s",
                  std::string(name_of(reduction.type)).c_str(),
                  std::string(name_of(reduction.op)).c_str());
   if (reduction.encoded != 0 && (reduction.encoding.is_none() || !has_encoding(reduction.type) ||
                                  (reduction.op != RedOp::Sum && reduction.op != RedOp::Avg)))
-    return error(Code::InvalidArgument, "a reduction of encoded %s by %s: sums of floats alone are",
-                 std::string(name_of(reduction.type)).c_str(),
-                 std::string(name_of(reduction.op)).c_str());
+    return error(
+        ErrorCode::InvalidArgument, "a reduction of encoded %s by %s: sums of floats alone are",
+        std::string(name_of(reduction.type)).c_str(), std::string(name_of(reduction.op)).c_str());
   if (reduction.residual != nullptr && !reduction.result_is_encoded())
-    return error(Code::InvalidArgument, "a residual is of encoded results alone");
+    return error(ErrorCode::InvalidArgument, "a residual is of encoded results alone");
   if (reduction.op == RedOp::Avg && reduction.divisor.ranks == 0)
-    return error(Code::InvalidArgument, "an average needs a divisor that is not 0");
+    return error(ErrorCode::InvalidArgument, "an average needs a divisor that is not 0");
   return {};
 }
 

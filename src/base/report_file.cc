@@ -36,7 +36,7 @@ std::string report_path(std::string_view pattern, const ReportName& name) {
 Status write_report(const std::string& path, std::string_view text) {
   struct stat info{};
   if (::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return error(Code::SystemError,
+    return error(ErrorCode::SystemError,
                  "writing %s: it is no regular file, and hetccl replaces no link, folder, FIFO or "
                  "device: give another path",
                  path.c_str());

@@ -31,7 +31,7 @@ TEST_CASE("a report appears whole or not at all") {
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   CHECK(text == std::string(100'000, 'x'));
   const Status nowhere = write_report(std::string(folder) + "/none/report", "x");
-  CHECK(nowhere.code() == Code::SystemError);
+  CHECK(nowhere.code() == ErrorCode::SystemError);
   CHECK(nowhere.message().find("/none/report: No such file") != std::string::npos);
   CHECK_FALSE(write_report(folder, "x").ok());
   const auto files = std::filesystem::directory_iterator(folder);

@@ -46,7 +46,7 @@ Status allocate(int fd, size_t bytes) {
 
 Result<SharedMemory> SharedMemory::create(size_t bytes) {
   if (bytes == 0 || bytes > kMaxBytes)
-    return error(Code::InvalidArgument, "cannot share %zu bytes of memory", bytes);
+    return error(ErrorCode::InvalidArgument, "cannot share %zu bytes of memory", bytes);
   Fd fd(memfd_create("hetccl", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.get() < 0) return system_error("memfd_create for shared memory", errno);
   HETCCL_TRY(allocate(fd.get(), bytes));
@@ -71,7 +71,7 @@ Result<SharedMemory> SharedMemory::create(size_t bytes) {
 
 Result<SharedMemory> SharedMemory::attach(const SharedMemoryAddress& address) {
   if (address.bytes == 0 || address.bytes > kMaxBytes)
-    return error(Code::InvalidArgument, "a shared memory address of %llu bytes is not valid",
+    return error(ErrorCode::InvalidArgument, "a shared memory address of %llu bytes is not valid",
                  static_cast<unsigned long long>(address.bytes));
   const std::string path = format("/proc/%d/fd/%d", address.pid, address.fd);
   Fd fd(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
@@ -85,7 +85,7 @@ Result<SharedMemory> SharedMemory::attach(const SharedMemoryAddress& address) {
                           info.st_size == static_cast<off_t>(kHeaderBytes + address.bytes) &&
                           (fcntl(fd.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!is_segment)
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "%s is not a shared memory segment of %llu bytes: process %d has closed it or is "
                  "another process now",
                  path.c_str(), static_cast<unsigned long long>(address.bytes), address.pid);
@@ -94,7 +94,8 @@ Result<SharedMemory> SharedMemory::attach(const SharedMemoryAddress& address) {
   memory.data_ = base + kHeaderBytes;
   memory.bytes_ = address.bytes;
   if (std::memcmp(base, address.token, sizeof address.token) != 0)
-    return error(Code::InvalidArgument, "%s is another segment: its token differs", path.c_str());
+    return error(ErrorCode::InvalidArgument, "%s is another segment: its token differs",
+                 path.c_str());
   return memory;
 }
 

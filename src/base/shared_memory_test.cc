@@ -43,17 +43,17 @@ TEST_CASE("a wrong address is refused with a reason") {
   REQUIRE(created.ok());
   SharedMemoryAddress wrong = created->address();
   wrong.token[3] ^= 1;
-  CHECK(SharedMemory::attach(wrong).status().code() == Code::InvalidArgument);
+  CHECK(SharedMemory::attach(wrong).status().code() == ErrorCode::InvalidArgument);
   wrong = created->address();
   wrong.bytes += 4096;
-  CHECK(SharedMemory::attach(wrong).status().code() == Code::InvalidArgument);
+  CHECK(SharedMemory::attach(wrong).status().code() == ErrorCode::InvalidArgument);
   wrong = created->address();
   wrong.bytes = ~uint64_t{0};
-  CHECK(SharedMemory::attach(wrong).status().code() == Code::InvalidArgument);
+  CHECK(SharedMemory::attach(wrong).status().code() == ErrorCode::InvalidArgument);
   wrong = created->address();
   wrong.pid = 0x3fffffff;
-  CHECK(SharedMemory::attach(wrong).status().code() == Code::SystemError);
-  CHECK(SharedMemory::create(0).status().code() == Code::InvalidArgument);
+  CHECK(SharedMemory::attach(wrong).status().code() == ErrorCode::SystemError);
+  CHECK(SharedMemory::create(0).status().code() == ErrorCode::InvalidArgument);
 
   const SharedMemoryAddress address = created->address();
   created->close_descriptor();

@@ -44,7 +44,7 @@ Status size_error(std::string_view what, int errno_value) {
   if (errno_value != EFBIG || ::getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
       limit.rlim_cur == RLIM_INFINITY)
     return system_error(what, errno_value);
-  return error(Code::SystemError,
+  return error(ErrorCode::SystemError,
                "%s: this process's files may have %llu bytes: raise its limit (ulimit -f)",
                std::string(what).c_str(), static_cast<unsigned long long>(limit.rlim_cur));
 }

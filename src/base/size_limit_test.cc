@@ -16,7 +16,7 @@ namespace hetccl {
 namespace {
 
 bool names_the_limit(const Status& status) {
-  return status.code() == Code::SystemError &&
+  return status.code() == ErrorCode::SystemError &&
          status.message().find("may have 1048576 bytes: raise its limit (ulimit -f)") !=
              std::string::npos;
 }

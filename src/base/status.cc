@@ -21,32 +21,32 @@ std::string vformat(const char* format, va_list arguments) {
 
 }  // namespace
 
-std::string_view code_name(Code code) {
+std::string_view code_name(ErrorCode code) {
   switch (code) {
-    case Code::Ok:
+    case ErrorCode::Ok:
       return "ok";
-    case Code::InvalidArgument:
+    case ErrorCode::InvalidArgument:
       return "invalid argument";
-    case Code::InvalidUsage:
+    case ErrorCode::InvalidUsage:
       return "invalid usage";
-    case Code::SystemError:
+    case ErrorCode::SystemError:
       return "system error";
-    case Code::InternalError:
+    case ErrorCode::InternalError:
       return "internal error";
-    case Code::RemoteError:
+    case ErrorCode::RemoteError:
       return "remote error";
-    case Code::Timeout:
+    case ErrorCode::Timeout:
       return "timeout";
-    case Code::Aborted:
+    case ErrorCode::Aborted:
       return "aborted";
-    case Code::Unsupported:
+    case ErrorCode::Unsupported:
       return "unsupported";
   }
   return "unknown error";
 }
 
-Status::Status(Code code, std::string message) {
-  if (code != Code::Ok) rep_ = std::make_unique<Rep>(Rep{code, std::move(message)});
+Status::Status(ErrorCode code, std::string message) {
+  if (code != ErrorCode::Ok) rep_ = std::make_unique<Rep>(Rep{code, std::move(message)});
 }
 
 Status::Status(const Status& other)
@@ -69,7 +69,7 @@ Status Status::with(std::string_view context) const {
   return {rep_->code, std::move(message)};
 }
 
-Status error(Code code, const char* format, ...) {
+Status error(ErrorCode code, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   std::string message = vformat(format, arguments);
@@ -81,7 +81,7 @@ Status system_error(std::string_view what, int errno_value) {
   char buffer[128];
   std::string message(what);
   message.append(": ").append(strerror_r(errno_value, buffer, sizeof buffer));
-  return {Code::SystemError, std::move(message)};
+  return {ErrorCode::SystemError, std::move(message)};
 }
 
 std::string format(const char* format, ...) {

@@ -11,7 +11,7 @@
 namespace hetccl {
 
 /// What kind of failure; the C API maps each to one return code.
-enum class Code {
+enum class ErrorCode {
   Ok,
   InvalidArgument,  ///< a value the caller passed is wrong
   InvalidUsage,     ///< calls in the wrong order, or ranks that disagree
@@ -24,13 +24,13 @@ enum class Code {
 };
 
 /// A name for messages, e.g. "invalid argument".
-std::string_view code_name(Code code);
+std::string_view code_name(ErrorCode code);
 
 /// Success, or a code with a message for the user. Success costs one null pointer.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message);
+  Status(ErrorCode code, std::string message);
   Status(const Status& other);
   Status& operator=(const Status& other);
   Status(Status&&) noexcept = default;
@@ -38,7 +38,7 @@ class [[nodiscard]] Status {
   ~Status() = default;
 
   [[nodiscard]] bool ok() const { return !rep_; }
-  [[nodiscard]] Code code() const { return rep_ ? rep_->code : Code::Ok; }
+  [[nodiscard]] ErrorCode code() const { return rep_ ? rep_->code : ErrorCode::Ok; }
   /// The message without the code; empty on success.
   [[nodiscard]] const std::string& message() const;
   /// "<context>: <message>"; success stays success.
@@ -46,14 +46,14 @@ class [[nodiscard]] Status {
 
  private:
   struct Rep {
-    Code code;
+    ErrorCode code;
     std::string message;
   };
   std::unique_ptr<Rep> rep_;
 };
 
 /// An error whose message is printf-formatted.
-[[gnu::format(printf, 2, 3)]] Status error(Code code, const char* format, ...);
+[[gnu::format(printf, 2, 3)]] Status error(ErrorCode code, const char* format, ...);
 /// SystemError "<what>: <strerror(errno_value)>".
 Status system_error(std::string_view what, int errno_value);
 /// printf into a std::string.

@@ -9,12 +9,12 @@ namespace hetccl {
 namespace {
 
 Status fail_if(bool fail) {
-  HETCCL_TRY(fail ? error(Code::Timeout, "after %d ms", 7) : Status());
-  return error(Code::Aborted, "reached the end");
+  HETCCL_TRY(fail ? error(ErrorCode::Timeout, "after %d ms", 7) : Status());
+  return error(ErrorCode::Aborted, "reached the end");
 }
 
 Result<int> half(int value) {
-  if (value % 2) return error(Code::InvalidArgument, "%d is odd", value);
+  if (value % 2) return error(ErrorCode::InvalidArgument, "%d is odd", value);
   return value / 2;
 }
 
@@ -27,16 +27,16 @@ Result<int> quarter(int value) {
 TEST_CASE("success costs one null pointer and stays success") {
   const Status status;
   CHECK(status.ok());
-  CHECK(status.code() == Code::Ok);
+  CHECK(status.code() == ErrorCode::Ok);
   CHECK(status.message().empty());
   CHECK(status.with("anything").ok());
   CHECK(sizeof(Status) == sizeof(void*));
-  CHECK(Status(Code::Ok, "ignored").ok());
+  CHECK(Status(ErrorCode::Ok, "ignored").ok());
 }
 
 TEST_CASE("context is put in front, copies are deep, moves leave success") {
-  const Status status = error(Code::RemoteError, "rank %d left", 3).with("connecting");
-  CHECK(status.code() == Code::RemoteError);
+  const Status status = error(ErrorCode::RemoteError, "rank %d left", 3).with("connecting");
+  CHECK(status.code() == ErrorCode::RemoteError);
   CHECK(status.message() == "connecting: rank 3 left");
   Status copy = status;
   CHECK(copy.message() == status.message());
@@ -59,16 +59,16 @@ TEST_CASE("the macros return the first failure and unwrap values") {
 
 TEST_CASE("system errors carry errno's text, and long messages are not cut") {
   const Status status = system_error("opening x", ENOENT);
-  CHECK(status.code() == Code::SystemError);
+  CHECK(status.code() == ErrorCode::SystemError);
   CHECK(status.message() == "opening x: No such file or directory");
   const std::string long_text(10'000, 'x');
   CHECK(format("%s!", long_text.c_str()) == long_text + "!");
 }
 
 TEST_CASE("every code has a name of its own") {
-  CHECK(code_name(Code::InvalidArgument) == "invalid argument");
-  CHECK(code_name(Code::Unsupported) == "unsupported");
-  CHECK(code_name(static_cast<Code>(99)) == "unknown error");
+  CHECK(code_name(ErrorCode::InvalidArgument) == "invalid argument");
+  CHECK(code_name(ErrorCode::Unsupported) == "unsupported");
+  CHECK(code_name(static_cast<ErrorCode>(99)) == "unknown error");
 }
 
 }  // namespace

@@ -40,12 +40,12 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
       body();
     });
   } catch (const std::system_error& failure) {
-    return error(Code::SystemError,
+    return error(ErrorCode::SystemError,
                  "cannot start thread %s: %s (raise the process's limit: ulimit -u, or the "
                  "container's pids limit)",
                  name, failure.code().message().c_str());
   } catch (const std::bad_alloc&) {
-    return Status(Code::SystemError, "out of memory");
+    return Status(ErrorCode::SystemError, "out of memory");
   }
 }
 

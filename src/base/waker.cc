@@ -57,8 +57,8 @@ Result<RemoteWaker> RemoteWaker::open(WakerAddress address) {
   struct stat info{};
   if (fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) {
     close(fd);
-    return error(Code::SystemError, "%s is not a waker's pipe: its process is gone or restarted",
-                 path.c_str());
+    return error(ErrorCode::SystemError,
+                 "%s is not a waker's pipe: its process is gone or restarted", path.c_str());
   }
   RemoteWaker waker;
   waker.fd_ = fd;

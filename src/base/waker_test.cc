@@ -61,8 +61,8 @@ TEST_CASE("ringing a waker that is gone does nothing, and no signal is raised") 
 }
 
 TEST_CASE("an address that names no waker is refused") {
-  CHECK(RemoteWaker::open({0x3fffffff, 3}).status().code() == Code::SystemError);
+  CHECK(RemoteWaker::open({0x3fffffff, 3}).status().code() == ErrorCode::SystemError);
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  CHECK(RemoteWaker::open({getpid(), null}).status().code() == Code::SystemError);
+  CHECK(RemoteWaker::open({getpid(), null}).status().code() == ErrorCode::SystemError);
   close(null);
 }

@@ -41,7 +41,7 @@ inline constexpr int kAll = -2;
 
 /// What happened to a communicator. `rank` is the culprit, or -1.
 struct Failure {
-  Code code = Code::RemoteError;
+  ErrorCode code = ErrorCode::RemoteError;
   int rank = -1;
   std::string reason;  ///< for the user, e.g. "rank 2 (host b, pid 7) was lost: connection closed"
 };

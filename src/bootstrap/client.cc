@@ -18,11 +18,11 @@ using std::chrono::milliseconds;
 constexpr size_t kPartHeader = sizeof(uint32_t);
 
 Status shut_down() {
-  return error(Code::Aborted, "the control plane has shut down");
+  return error(ErrorCode::Aborted, "the control plane has shut down");
 }
 
 Status left_status() {
-  return error(Code::InvalidUsage, "this rank has left the communicator");
+  return error(ErrorCode::InvalidUsage, "this rank has left the communicator");
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ Status Client::wait(std::unique_lock<std::mutex>& lock, TimePoint deadline, cons
   if (!ended_.ok()) return ended_;
   if (left_) return left_status();
   // The coordinator may still act on what this rank sent, so its state is not known any more.
-  ended_ = error(Code::Timeout, "the coordinator did not answer in time");
+  ended_ = error(ErrorCode::Timeout, "the coordinator did not answer in time");
   return ended_;
 }
 
@@ -78,7 +78,7 @@ Status Client::begin_gather() {
   if (!ended_.ok()) return ended_;
   if (left_) return left_status();
   if (gather_.active) {
-    return error(Code::InvalidUsage, "another exchange of this rank is in progress");
+    return error(ErrorCode::InvalidUsage, "another exchange of this rank is in progress");
   }
   gather_.active = true;
   gather_.done = false;
@@ -88,7 +88,7 @@ Status Client::begin_gather() {
 
 Result<std::vector<Bytes>> Client::all_gather(const Bytes& mine, int64_t timeout_ms) {
   if (mine.size() > kMaxContribution) {
-    return error(Code::InvalidArgument, "%zu bytes for an exchange: at most %zu are possible",
+    return error(ErrorCode::InvalidArgument, "%zu bytes for an exchange: at most %zu are possible",
                  mine.size(), kMaxContribution);
   }
   std::unique_lock lock(mutex_);
@@ -108,7 +108,7 @@ Result<std::vector<Bytes>> Client::all_gather(const Bytes& mine, int64_t timeout
   lock.unlock();
   const auto concatenation = expand(std::move(compacted), expanded);
   auto parts = concatenation ? split(*concatenation, static_cast<size_t>(n_ranks())) : std::nullopt;
-  if (!parts) return error(Code::RemoteError, "the coordinator sent a malformed all-gather");
+  if (!parts) return error(ErrorCode::RemoteError, "the coordinator sent a malformed all-gather");
   return std::move(*parts);
 }
 
@@ -139,11 +139,11 @@ void Client::send_report(const Failure& failure, Bytes frame) {
 
 Status Client::tell(int to, Bytes note) {
   if (to != kEveryone && to != kAll && (to < 0 || to >= n_ranks())) {
-    return error(Code::InvalidArgument, "a note to rank %d: this communicator's ranks are 0 to %d",
-                 to, n_ranks() - 1);
+    return error(ErrorCode::InvalidArgument,
+                 "a note to rank %d: this communicator's ranks are 0 to %d", to, n_ranks() - 1);
   }
   if (note.size() > kMaxNote) {
-    return error(Code::InvalidArgument, "a note of %zu bytes: at most %zu are possible",
+    return error(ErrorCode::InvalidArgument, "a note of %zu bytes: at most %zu are possible",
                  note.size(), kMaxNote);
   }
   if (!loop_->is_mine()) return shut_down();
@@ -301,7 +301,7 @@ void Client::on_farewell() {
   if (reported_) return fail(*reported_);
   std::lock_guard lock(mutex_);
   if (!ended_.ok()) return;
-  ended_ = error(Code::RemoteError, "%s has left, and with it the coordinator",
+  ended_ = error(ErrorCode::RemoteError, "%s has left, and with it the coordinator",
                  coordinator_name().c_str());
   changed_.notify_all();
 }
@@ -315,8 +315,8 @@ std::string Client::coordinator_name() const {
 }
 
 void Client::lose_coordinator(const std::string& why) {
-  fail(
-      {Code::RemoteError, coordinator_.coordinator_rank, coordinator_name() + " was lost: " + why});
+  fail({ErrorCode::RemoteError, coordinator_.coordinator_rank,
+        coordinator_name() + " was lost: " + why});
 }
 
 void Client::fail(const Failure& failure) {

@@ -23,7 +23,7 @@ constexpr milliseconds kAcceptPause(100);
 constexpr milliseconds kComplainPause(10'000);
 
 Failure job_is_over() {
-  return {Code::InvalidUsage, -1,
+  return {ErrorCode::InvalidUsage, -1,
           "this communicator has ended, all its ranks have left: make a new unique id"};
 }
 
@@ -82,7 +82,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
         fd_.get(), [this](const net::Hello& hello) { return coordinator_.key_of(hello); });
     if (state == net::ListenHandshake::State::Failed) {
       const Status& why = handshake_.failure();
-      if (why.code() == Code::InvalidUsage)
+      if (why.code() == ErrorCode::InvalidUsage)
         coordinator_.on_disagreement(handshake_.hello(), handshake_.proven(), why);
       return give_up(why.message());
     }

@@ -25,7 +25,7 @@ TEST_CASE("more ranks than the hard limit allows are told so") {
   const auto one = service();
   const auto id = one->unique_id();
   const auto joined = one->join(id.value(), options(0, kMaxRanks));
-  CHECK(joined.status().code() == Code::SystemError);
+  CHECK(joined.status().code() == ErrorCode::SystemError);
   CHECK(contains(joined.status().message(), "65536 connections take"));
 }
 

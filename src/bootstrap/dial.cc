@@ -51,7 +51,7 @@ class Dialer {
                                       options_.encryption, until, &proven);
       if (wire.ok()) return wire;
       // Our coordinator has spoken: another try would end the same way.
-      if (proven && wire.status().code() == Code::InvalidUsage) return wire;
+      if (proven && wire.status().code() == ErrorCode::InvalidUsage) return wire;
       note_refusal(peer, wire.status());
       if (is_cancelled()) return options_.cancel->reason();
       if (steady_clock().now() >= options_.deadline) return refused();
@@ -71,7 +71,7 @@ class Dialer {
       const TimePoint until = std::min(options_.deadline, reminder_.next());
       auto connected = net::connect(addresses, until, options_.cancel);
       if (connected.ok() || is_cancelled()) return connected;
-      if (connected.status().code() != Code::Timeout)
+      if (connected.status().code() != ErrorCode::Timeout)
         return connected.status().with("the coordinator does not answer");
       if (steady_clock().now() >= options_.deadline) return unreachable(connected.status());
       remind();
@@ -112,13 +112,13 @@ class Dialer {
     std::string said;
     for (const Candidate& candidate : candidates_) {
       if (candidate.refusal.ok()) continue;
-      if (candidate.refusal.code() == Code::InvalidUsage)
+      if (candidate.refusal.code() == ErrorCode::InvalidUsage)
         return candidate.refusal.with(candidate.address.text());
       said += (said.empty() ? "" : "; ") + candidate.address.text() + ": " +
               candidate.refusal.message();
     }
     if (said.empty()) return {};
-    return error(Code::RemoteError,
+    return error(ErrorCode::RemoteError,
                  "who listens there is not this id's coordinator (%s): give every rank the unique "
                  "id made in this run, unchanged, while the process that made it lives",
                  said.c_str());
@@ -126,13 +126,14 @@ class Dialer {
 
   [[nodiscard]] Status refused() const {
     Status last = refusal();
-    return last.ok() ? error(Code::Timeout, "the coordinator does not answer") : last;
+    return last.ok() ? error(ErrorCode::Timeout, "the coordinator does not answer") : last;
   }
 
   [[nodiscard]] Status unreachable(const Status& why) const {
     Status last = refusal();
     if (!last.ok()) return last;
-    return error(Code::Timeout, "the coordinator does not answer: %s: check that it runs, else %s",
+    return error(ErrorCode::Timeout,
+                 "the coordinator does not answer: %s: check that it runs, else %s",
                  why.message().c_str(), net::kReachRemedy);
   }
 

@@ -25,7 +25,7 @@ TEST_CASE("a service that vanishes with its rank is named to all others") {
   std::this_thread::sleep_for(milliseconds(50));
   three.reset();
   waiter.join();
-  CHECK(blocked.code() == Code::RemoteError);
+  CHECK(blocked.code() == ErrorCode::RemoteError);
   CHECK(contains(blocked.message(), "rank 2 (host t, pid 1002) was lost: connection closed"));
   for (size_t survivor : {size_t{0}, size_t{1}}) {
     const auto failure = boxes[survivor].wait();
@@ -60,11 +60,11 @@ TEST_CASE("of several reports the first is everybody's") {
   REQUIRE(complete(sessions));
   parallel(4, [&](int rank) {
     sessions[static_cast<size_t>(rank)]->report(
-        {Code::Timeout, (rank + 1) % 4, "seen by rank " + std::to_string(rank)});
+        {ErrorCode::Timeout, (rank + 1) % 4, "seen by rank " + std::to_string(rank)});
   });
   const auto first = boxes[0].wait();
   REQUIRE(first);
-  CHECK(first->code == Code::Timeout);
+  CHECK(first->code == ErrorCode::Timeout);
   for (size_t rank = 0; rank < 4; ++rank) {
     const auto failure = boxes[rank].wait();
     REQUIRE(failure);
@@ -82,7 +82,7 @@ TEST_CASE("an exchange that a rank does not enter names it") {
   const int64_t limit_ms = patient_ms(300);
   Status zero, two;
   parallel(2, [&](int i) { (i == 0 ? zero : two) = sessions[i == 0 ? 0 : 2]->barrier(limit_ms); });
-  CHECK(zero.code() == Code::Timeout);
+  CHECK(zero.code() == ErrorCode::Timeout);
   CHECK(contains(zero.message(), format("rank 1 of 3 did not enter the exchange within %lld ms",
                                         static_cast<long long>(limit_ms))));
   CHECK(two.message() == zero.message());
@@ -95,7 +95,7 @@ TEST_CASE("an exchange that a rank has left is an error at once") {
   REQUIRE(complete(sessions));
   sessions[1]->leave(0);
   const Status alone = sessions[0]->barrier(kHangMs);
-  CHECK(alone.code() == Code::RemoteError);
+  CHECK(alone.code() == ErrorCode::RemoteError);
   CHECK(contains(alone.message(), "rank 1 (host t, pid 1001) left"));
 }
 

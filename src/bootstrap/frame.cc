@@ -98,8 +98,8 @@ bool read(Reader& reader, Failure* failure) {
   reader.integer(&code);
   reader.integer(&failure->rank);
   reader.text(&failure->reason, kMaxReason);
-  failure->code = static_cast<Code>(code);
-  return code > 0 && code <= static_cast<uint32_t>(Code::Unsupported);
+  failure->code = static_cast<ErrorCode>(code);
+  return code > 0 && code <= static_cast<uint32_t>(ErrorCode::Unsupported);
 }
 
 template <typename T>

@@ -34,18 +34,18 @@ TEST_CASE("frames come back as they were") {
   CHECK(contribution->sequence == 9);
   CHECK(Bytes(contribution->bytes.begin(), contribution->bytes.end()) == bytes);
   const auto failure =
-      decode_failure(payload(encode(FrameType::Failed, Failure{Code::Timeout, -1, "late"})));
+      decode_failure(payload(encode(FrameType::Failed, Failure{ErrorCode::Timeout, -1, "late"})));
   REQUIRE(failure);
-  CHECK(failure->code == Code::Timeout);
+  CHECK(failure->code == ErrorCode::Timeout);
   CHECK(failure->rank == -1);
   CHECK(failure->reason == "late");
 }
 
 TEST_CASE("what ranks say of collectives and of leaving comes back as it was") {
-  const Stall stall{{Code::Timeout, 2, "it timed out"}, 1ULL << 40, "barrier #3", "detail"};
+  const Stall stall{{ErrorCode::Timeout, 2, "it timed out"}, 1ULL << 40, "barrier #3", "detail"};
   const auto same_stall = decode_stall(payload(encode(stall)));
   REQUIRE(same_stall);
-  CHECK(same_stall->failure.code == Code::Timeout);
+  CHECK(same_stall->failure.code == ErrorCode::Timeout);
   CHECK(same_stall->failure.rank == 2);
   CHECK(same_stall->failure.reason == "it timed out");
   CHECK(same_stall->sequence == 1ULL << 40);
@@ -69,7 +69,7 @@ TEST_CASE("what ranks say of collectives and of leaving comes back as it was") {
   for (size_t n = 0; n < whole.size(); ++n) CHECK_FALSE(decode_stall(whole.first(n)));
   CHECK_FALSE(decode_departures(whole.first(13)));
   CHECK_FALSE(decode_number(whole.first(9)));
-  CHECK_FALSE(decode_stall(payload(encode(Stall{{Code::Ok, 0, ""}, 0, "", ""}))));
+  CHECK_FALSE(decode_stall(payload(encode(Stall{{ErrorCode::Ok, 0, ""}, 0, "", ""}))));
   CHECK(encode(Position{0, 0, std::string(100'000, 'x')}).size() < kMaxCall + 64);
 }
 
@@ -119,9 +119,10 @@ TEST_CASE("cut, padded and overlong payloads are refused") {
   Bytes lying(whole.begin(), whole.end());
   lying[40] = lying[41] = lying[42] = lying[43] = 0xff;  // the description's length
   CHECK_FALSE(decode_join(lying));
-  CHECK_FALSE(decode_failure(payload(encode(FrameType::Report, Failure{Code::Ok, 0, ""}))));
-  CHECK(encode(FrameType::Report, Failure{Code::Timeout, 0, std::string(100'000, 'x')}).size() <
-        kMaxReason + 64);
+  CHECK_FALSE(decode_failure(payload(encode(FrameType::Report, Failure{ErrorCode::Ok, 0, ""}))));
+  CHECK(
+      encode(FrameType::Report, Failure{ErrorCode::Timeout, 0, std::string(100'000, 'x')}).size() <
+      kMaxReason + 64);
 }
 
 TEST_CASE("random bytes never decode beyond their end") {
@@ -173,7 +174,7 @@ TEST_CASE("text of a peer is fit for a terminal") {
   const std::string escaped = "host \\x1b]0;owned\\x07\\nhetccl [rank 0] error: forged, Zürich";
   const Bytes join = encode(Join{0, 2, 1, 1, 1000, 1, hostile});
   CHECK(decode_join(payload(join))->description == escaped);
-  const Bytes failed = encode(FrameType::Failed, Failure{Code::RemoteError, 1, hostile});
+  const Bytes failed = encode(FrameType::Failed, Failure{ErrorCode::RemoteError, 1, hostile});
   CHECK(decode_failure(payload(failed))->reason == escaped);
   const Bytes position = encode(Position{1, 1, std::string(kMaxCall, '\x1b')});
   CHECK(decode_position(payload(position))->call.size() <= kMaxCall);

@@ -138,7 +138,7 @@ Failure Inquest::disagreement() const {
 }
 
 Failure Inquest::conclusion() const {
-  if (stall_.failure.code == Code::InvalidUsage) return disagreement();
+  if (stall_.failure.code == ErrorCode::InvalidUsage) return disagreement();
   const std::vector<int32_t> left = ranks_where(&Inquest::has_left);
   const std::vector<int32_t> missing = ranks_where(&Inquest::is_missing);
   const std::vector<int32_t> others = ranks_where(&Inquest::called_another);

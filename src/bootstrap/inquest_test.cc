@@ -6,7 +6,7 @@ namespace hetccl::bootstrap {
 namespace {
 
 Stall stalled() {
-  return {{Code::Timeout, -1, "all_reduce #17 (8 float32, sum) timed out after 300 ms"},
+  return {{ErrorCode::Timeout, -1, "all_reduce #17 (8 float32, sum) timed out after 300 ms"},
           17,
           "all_reduce #17 (8 float32, sum)",
           "rank 1: it waits for messages to or from rank 3"};
@@ -26,7 +26,7 @@ TEST_CASE("ranks that are missing, elsewhere, gone or mute are named, with where
   inquest.add_departure(6, 12);
   CHECK(!inquest.complete());
   const Failure failure = inquest.conclusion();
-  CHECK(failure.code == Code::Timeout);
+  CHECK(failure.code == ErrorCode::Timeout);
   CHECK(failure.rank == 6);
   CHECK(failure.reason ==
         "all_reduce #17 (8 float32, sum) timed out after 300 ms: rank 6 has left the communicator "
@@ -52,7 +52,7 @@ TEST_CASE("where every rank has called it, what the reporter sees is told") {
 }
 
 Failure conclude_on(const std::vector<std::string>& calls) {
-  Inquest inquest({{Code::InvalidUsage, 2, "the ranks disagree on barrier #17"},
+  Inquest inquest({{ErrorCode::InvalidUsage, 2, "the ranks disagree on barrier #17"},
                    17,
                    "barrier #17",
                    "rank 1: what it saw"},
@@ -67,7 +67,7 @@ Failure conclude_on(const std::vector<std::string>& calls) {
 
 TEST_CASE("where ranks disagree, those that called something else than most are named") {
   const Failure one = conclude_on({"a #17", "a #17", "late", "b #17", "a #17", ""});
-  CHECK(one.code == Code::InvalidUsage);
+  CHECK(one.code == ErrorCode::InvalidUsage);
   CHECK(one.rank == 3);
   CHECK(one.reason ==
         "rank 3 called b #17 where ranks 0, 1, 4 called a #17; all ranks must make the same calls "

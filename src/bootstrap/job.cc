@@ -60,12 +60,12 @@ bool Job::has_local_ranks() const {
 std::optional<Failure> Job::why_not(const Join& join) const {
   const std::string who = name(join);
   if (join.n_ranks < 1 || join.n_ranks > kMaxRanks) {
-    return Failure{Code::InvalidArgument, join.rank,
+    return Failure{ErrorCode::InvalidArgument, join.rank,
                    format("%s asks for a communicator of %d ranks: 1 to %d are possible",
                           who.c_str(), join.n_ranks, kMaxRanks)};
   }
   if (join.rank < 0 || join.rank >= join.n_ranks) {
-    return Failure{Code::InvalidArgument, join.rank,
+    return Failure{ErrorCode::InvalidArgument, join.rank,
                    format("%s is out of range: this communicator's ranks are 0 to %d", who.c_str(),
                           join.n_ranks - 1)};
   }
@@ -76,13 +76,13 @@ std::optional<Failure> Job::why_not(const Join& join) const {
   }
   const Join& first = members_.begin()->second->join;
   if (join.n_ranks != n_ranks_) {
-    return Failure{Code::InvalidArgument, join.rank,
+    return Failure{ErrorCode::InvalidArgument, join.rank,
                    format("ranks disagree on the communicator's size: %s says %d, %s says %d",
                           name(first).c_str(), n_ranks_, who.c_str(), join.n_ranks)};
   }
   if (const auto same = members_.find(join.rank); same != members_.end()) {
     return Failure{
-        Code::InvalidArgument, join.rank,
+        ErrorCode::InvalidArgument, join.rank,
         format("rank %d was given twice, to %s and to %s: every process needs its own "
                "number",
                join.rank, same->second->join.description.c_str(), join.description.c_str())};
@@ -164,7 +164,7 @@ void Job::remind() {
 void Job::on_join_timeout(int64_t timeout_ms) {
   join_timer_.reset();
   const std::vector<int32_t> absent = missing();
-  fail({Code::Timeout, absent.front(),
+  fail({ErrorCode::Timeout, absent.front(),
         format("%s of %d never came within %lld ms to %s: check that they run and reach this "
                "address, else %s%s",
                rank_list(absent).c_str(), n_ranks_, static_cast<long long>(timeout_ms),
@@ -222,7 +222,7 @@ void Job::contribute(Member& member, const Contribution& contribution) {
   if (n_contributions_ == members_.size()) return send_gathered();
   for (const auto& [rank, other] : members_) {
     if (!other->left || other->contribution) continue;
-    return fail({Code::RemoteError, rank,
+    return fail({ErrorCode::RemoteError, rank,
                  name(other->join) + " left the communicator while others exchange data"});
   }
   const TimePoint deadline = loop_.now() + bounded_wait(contribution.timeout_ms);
@@ -265,7 +265,7 @@ void Job::on_gather_timeout(int64_t timeout_ms) {
   }
   // A contribution cannot be taken back, so a rank that came later would pair with nobody: the
   // communicator has failed.
-  fail({Code::Timeout, missing.front(),
+  fail({ErrorCode::Timeout, missing.front(),
         format("%s of %d did not enter the exchange within %lld ms", rank_list(missing).c_str(),
                n_ranks_, static_cast<long long>(timeout_ms))});
 }
@@ -277,7 +277,7 @@ void Job::leave(Member& member, uint64_t called) {
   member.connection->finish();
   if (++n_left_ == members_.size()) return end(std::nullopt);
   if (n_contributions_ > 0 && !member.contribution) {
-    return fail({Code::RemoteError, member.join.rank,
+    return fail({ErrorCode::RemoteError, member.join.rank,
                  name(member.join) + " left the communicator while others exchange data"});
   }
   departures_.push_back({member.join.rank, called});
@@ -335,7 +335,7 @@ void Job::conclude() {
 }
 
 void Job::lost(Member& member, const std::string& why) {
-  fail({Code::RemoteError, member.join.rank, name(member.join) + " was lost: " + why});
+  fail({ErrorCode::RemoteError, member.join.rank, name(member.join) + " was lost: " + why});
 }
 
 // A host or a network that is lost takes several ranks along, of which none is the cause.
@@ -348,7 +348,7 @@ void Job::lose_silent(Member& first, int64_t silence_ms) {
   const std::string why =
       format("silent for %lld ms (stopped, hung or cut off)", static_cast<long long>(silence_ms));
   if (silent.size() == 1) return lost(first, why);
-  fail({Code::RemoteError, first.join.rank,
+  fail({ErrorCode::RemoteError, first.join.rank,
         format("%s of %d were lost at once: %s; check the network between their hosts and the "
                "coordinator's, %s",
                rank_list(silent).c_str(), n_ranks_, why.c_str(), options_.where.c_str())});

@@ -22,7 +22,7 @@ TEST_CASE("ranks that never come are named to all who wait") {
     answers[at] = one->join(id.value(), options(came[at], 8, limit_ms)).status();
   });
   for (const Status& answer : answers) {
-    CHECK(answer.code() == Code::Timeout);
+    CHECK(answer.code() == ErrorCode::Timeout);
     CHECK(contains(answer.message(), format("ranks 2, 5 of 8 never came within %lld ms",
                                             static_cast<long long>(limit_ms))));
   }
@@ -48,22 +48,22 @@ Pair join_two(const JoinOptions& first, const JoinOptions& second) {
 TEST_CASE("a number given twice, sizes that differ and numbers out of range are told to all") {
   const Pair twice = join_two(options(1, 3), options(1, 3));
   for (const Status& answer : {twice.first, twice.second}) {
-    CHECK(answer.code() == Code::InvalidArgument);
+    CHECK(answer.code() == ErrorCode::InvalidArgument);
     CHECK(contains(answer.message(), "rank 1 was given twice"));
   }
   const Pair sizes = join_two(options(0, 2), options(1, 3));
   for (const Status& answer : {sizes.first, sizes.second}) {
-    CHECK(answer.code() == Code::InvalidArgument);
+    CHECK(answer.code() == ErrorCode::InvalidArgument);
     CHECK(contains(answer.message(), "disagree on the communicator's size"));
   }
   const Pair range = join_two(options(0, 2), options(2, 2));
   for (const Status& answer : {range.first, range.second}) {
-    CHECK(answer.code() == Code::InvalidArgument);
+    CHECK(answer.code() == ErrorCode::InvalidArgument);
     CHECK(contains(answer.message(), "rank 2 (host t, pid 1002) is out of range"));
   }
   const Pair none = join_two(options(0, 0), options(1, -5));
-  CHECK(none.first.code() == Code::InvalidArgument);
-  CHECK(none.second.code() == Code::InvalidArgument);
+  CHECK(none.first.code() == ErrorCode::InvalidArgument);
+  CHECK(none.second.code() == ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("a duplicate does not disturb a communicator that is complete") {
@@ -73,7 +73,7 @@ TEST_CASE("a duplicate does not disturb a communicator that is complete") {
   const Sessions sessions = join_all({one.get()}, id.value(), 2, &boxes);
   REQUIRE(complete(sessions));
   const Status extra = two->join(id.value(), options(1, 2)).status();
-  CHECK(extra.code() == Code::InvalidArgument);
+  CHECK(extra.code() == ErrorCode::InvalidArgument);
   CHECK(contains(extra.message(), "rank 1 was given twice"));
   std::vector<int> right(2);
   parallel(2, [&](int r) {
@@ -90,14 +90,14 @@ TEST_CASE("a wrong secret and an unknown communicator are refused with the remed
   altered.host = {};  // the host's mark is made with the secret
   // Until the deadline: whoever answered may have been a stranger.
   const Status wrong = two->join(encode(altered), options(0, 1, patient_ms(500))).status();
-  CHECK(wrong.code() == Code::RemoteError);
+  CHECK(wrong.code() == ErrorCode::RemoteError);
   CHECK(contains(wrong.message(), "cannot join: "));
   CHECK(contains(wrong.message(), "give every rank the unique id made in this run"));
   Invitation unknown = decode(id.value()).value();
   unknown.communicator ^= 1;
   CHECK(two->join(encode(unknown), options(0, 1, patient_ms(500))).status().code() ==
-        Code::RemoteError);
-  CHECK(two->join(UniqueId{}, options(0, 1)).status().code() == Code::InvalidArgument);
+        ErrorCode::RemoteError);
+  CHECK(two->join(UniqueId{}, options(0, 1)).status().code() == ErrorCode::InvalidArgument);
   CHECK(two->join(id.value(), options(0, 1)).ok());
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("an id whose process is gone times out and names the address") {
   const auto id = one->unique_id();
   one.reset();
   const Status gone = two->join(id.value(), options(1, 2, 300)).status();
-  CHECK(gone.code() == Code::Timeout);
+  CHECK(gone.code() == ErrorCode::Timeout);
   CHECK(contains(gone.message(), "127.0.0.1"));
 }
 
@@ -146,12 +146,12 @@ TEST_CASE("who waits for others says for whom, and who reaches nobody says so") 
                  "hetccl [rank 2] warn: cannot reach the coordinator (rank 0's process, or "
                  "whichever made the unique id) at " +
                      wall + " for 10 s: check that it runs, else " + remedy));
-  CHECK(one_told.code() == Code::Timeout);
+  CHECK(one_told.code() == ErrorCode::Timeout);
   CHECK(contains(one_told.message(), format("ranks 1, 2, 3 of 4 never came within %lld ms to ",
                                             static_cast<long long>(limit_ms)) +
                                          coordinator));
   CHECK(contains(one_told.message(), remedy));
-  CHECK(two_told.code() == Code::Timeout);
+  CHECK(two_told.code() == ErrorCode::Timeout);
   CHECK(contains(two_told.message(), "no connection to " + wall));
   CHECK(contains(two_told.message(), remedy));
 }

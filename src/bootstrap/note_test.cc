@@ -169,9 +169,9 @@ TEST_CASE("a note may be told from within on_note") {
 
 TEST_CASE("the longest note arrives; a longer one, or one to no rank, is an error") {
   Trio trio;
-  CHECK(trio.sessions[0]->tell(1, Bytes(kMaxNote + 1)).code() == Code::InvalidArgument);
-  CHECK(trio.sessions[0]->tell(3, {}).code() == Code::InvalidArgument);
-  CHECK(trio.sessions[0]->tell(-3, {}).code() == Code::InvalidArgument);
+  CHECK(trio.sessions[0]->tell(1, Bytes(kMaxNote + 1)).code() == ErrorCode::InvalidArgument);
+  CHECK(trio.sessions[0]->tell(3, {}).code() == ErrorCode::InvalidArgument);
+  CHECK(trio.sessions[0]->tell(-3, {}).code() == ErrorCode::InvalidArgument);
   CHECK(trio.sessions[0]->tell(1, Bytes(kMaxNote, 'x')).ok());
   CHECK(trio.inboxes[1].wait(1) == Lines{"0: " + std::string(kMaxNote, 'x')});
 }
@@ -195,7 +195,7 @@ TEST_CASE("what a rank tells before it leaves is heard before its leave") {
     for (const char* text : {"a", "b", "c"})
       CHECK(trio.sessions[leaver]->tell(kEveryone, bytes(text)).ok());
     trio.sessions[leaver]->leave(3);
-    CHECK(trio.sessions[leaver]->tell(0, bytes("too late")).code() == Code::InvalidUsage);
+    CHECK(trio.sessions[leaver]->tell(0, bytes("too late")).code() == ErrorCode::InvalidUsage);
     const Lines expected = {name + ": a", name + ": b", name + ": c", name + " left"};
     CHECK(trio.inboxes[0].wait(4) == expected);
     CHECK(trio.inboxes[3 - leaver].wait(4) == expected);
@@ -270,7 +270,7 @@ TEST_CASE("tell says so when nothing can be sent any more") {
   Sessions sessions = join_all({one.get(), two.get()}, id.value(), 2, &boxes);
   REQUIRE(complete(sessions));
   SUBCASE("the communicator has failed") {
-    sessions[0]->report({Code::RemoteError, 0, "rank 0 is odd"});
+    sessions[0]->report({ErrorCode::RemoteError, 0, "rank 0 is odd"});
     REQUIRE(boxes[1].wait());
     CHECK(sessions[1]->tell(0, {}).message() == "rank 0 is odd");
   }
@@ -282,12 +282,12 @@ TEST_CASE("tell says so when nothing can be sent any more") {
       std::this_thread::sleep_for(milliseconds(10));
       status = sessions[1]->tell(0, {});
     }
-    CHECK(status.code() == Code::RemoteError);
+    CHECK(status.code() == ErrorCode::RemoteError);
     CHECK(boxes[1].count() == 0);
   }
   SUBCASE("this rank's service is gone") {
     one.reset();
-    CHECK(sessions[0]->tell(1, {}).code() == Code::Aborted);
+    CHECK(sessions[0]->tell(1, {}).code() == ErrorCode::Aborted);
   }
 }
 

@@ -79,7 +79,7 @@ TEST_CASE("an encrypted control plane exchanges, and its failures name the culpr
     right[static_cast<size_t>(rank)] = good;
   });
   CHECK(right == std::vector<int>(4, 1));
-  sessions[3]->report({Code::RemoteError, 2, "rank 2 is odd"});
+  sessions[3]->report({ErrorCode::RemoteError, 2, "rank 2 is odd"});
   for (FailureBox& box : boxes) {
     const auto failure = box.wait();
     REQUIRE(failure.has_value());
@@ -93,7 +93,7 @@ TEST_CASE("a rank with another HETCCL_ENCRYPT is an error on every rank, at once
     const auto told = join_three({!odd, ""}, {odd, ""}, kHangMs);
     for (const Status& status : told) {
       CAPTURE(status.message());
-      CHECK(status.code() == Code::InvalidUsage);
+      CHECK(status.code() == ErrorCode::InvalidUsage);
       CHECK(contains(status.message(), odd ? "HETCCL_ENCRYPT is 1 at rank 2 and 0 at the coord"
                                            : "HETCCL_ENCRYPT is 0 at rank 2 and 1 at the coord"));
     }
@@ -121,12 +121,12 @@ TEST_CASE("a rank with another secret file, or none, is told so; the others when
                {{false, ""}, {false, one}, "set at rank 2 and not set at the coordinator"}};
   for (const auto& test : cases) {
     const auto told = join_three(test.most, test.odd, patient_ms(700));
-    CHECK(told[2].code() == Code::InvalidUsage);
+    CHECK(told[2].code() == ErrorCode::InvalidUsage);
     CHECK(contains(told[2].message(), test.says));
     for (const int rank : {0, 1}) {
       const Status& status = told[static_cast<size_t>(rank)];
       CAPTURE(status.message());
-      CHECK(status.code() == Code::Timeout);
+      CHECK(status.code() == ErrorCode::Timeout);
       CHECK(contains(status.message(), "rank 2 of 3 never came"));
       CHECK(contains(status.message(), "who said it was rank 2 was refused: HETCCL_SECRET_FILE"));
       CHECK(contains(status.message(), test.says));
@@ -146,7 +146,7 @@ TEST_CASE("the secret of a session depends on the file, and a bad file is an err
   Config bad = config();
   bad.secret_file = files("short");
   const auto made = Service::create(bad, Log{LogLevel::Error});
-  CHECK(made.status().code() == Code::InvalidArgument);
+  CHECK(made.status().code() == ErrorCode::InvalidArgument);
   CHECK(contains(made.status().message(), "must hold 16"));
 }
 

@@ -62,7 +62,7 @@ Result<std::shared_ptr<Loop>> Service::Impl::start_loop() {
     HETCCL_ASSIGN(loop, Loop::create([this](const Status& why) { on_exception(why); }));
   }
   if (!loop->is_mine()) {
-    return error(Code::InvalidUsage,
+    return error(ErrorCode::InvalidUsage,
                  "hetccl was started before fork: a child process must start its own");
   }
   return loop;
@@ -73,7 +73,7 @@ Status Service::Impl::start_coordinator() {
   if (coordinator) return {};
   HETCCL_ASSIGN(net::Listener listener, net::listen(config));
   const uint16_t listening = listener.port;
-  Status status = error(Code::Aborted, "the control plane has shut down");
+  Status status = error(ErrorCode::Aborted, "the control plane has shut down");
   loop->run([&] {
     auto made = Coordinator::create(*loop, std::move(listener),
                                     {config.liveness_ms, token, log, encryption});

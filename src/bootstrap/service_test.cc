@@ -70,7 +70,7 @@ TEST_CASE("a megabyte from each rank") {
   });
   CHECK(right == std::vector<int>(4, 1));
   CHECK(sessions[0]->all_gather(std::vector<uint8_t>((1 << 20) + 1), 100).status().code() ==
-        Code::InvalidArgument);
+        ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("a session knows its communicator, which nobody else has") {
@@ -115,13 +115,13 @@ TEST_CASE("ranks may leave in any order, the coordinator's first") {
     const size_t first = coordinator_first ? 0 : 1;
     sessions[first]->leave(0);
     sessions[first]->leave(0);
-    CHECK(sessions[first]->barrier(1'000).code() == Code::InvalidUsage);
+    CHECK(sessions[first]->barrier(1'000).code() == ErrorCode::InvalidUsage);
     sessions[first].reset();
     (coordinator_first ? one : two).reset();
     std::this_thread::sleep_for(patient(std::chrono::milliseconds(700)));  // longer than liveness
     CHECK(boxes[0].count() + boxes[1].count() == 0);
     const Status alone = sessions[1 - first]->barrier(kHangMs);
-    CHECK(alone.code() == Code::RemoteError);
+    CHECK(alone.code() == ErrorCode::RemoteError);
     CHECK(contains(alone.message(), "left"));
     sessions[1 - first].reset();
   }
@@ -136,7 +136,7 @@ TEST_CASE("without its coordinator a rank still hears of the failure that it rep
   REQUIRE(complete(sessions));
   sessions[0].reset();
   one.reset();
-  sessions[1]->report({Code::RemoteError, 0, "channel closed"});
+  sessions[1]->report({ErrorCode::RemoteError, 0, "channel closed"});
   const auto failure = boxes[1].wait();
   REQUIRE(failure);
   CHECK(failure->reason == "channel closed");
@@ -148,7 +148,7 @@ TEST_CASE("a session may outlive its service") {
   Sessions sessions = join_all({one.get()}, id.value(), 1);
   REQUIRE(complete(sessions));
   one.reset();
-  CHECK(sessions[0]->barrier(1'000).code() == Code::Aborted);
+  CHECK(sessions[0]->barrier(1'000).code() == ErrorCode::Aborted);
   sessions[0]->leave(0);
 }
 
@@ -162,10 +162,10 @@ TEST_CASE("joining a communicator that has ended says so") {
   // The coordinator learns of the last leave in its own time.
   for (const TimePoint limit = steady_clock().now() + kHang; steady_clock().now() < limit;) {
     late = two->join(id.value(), options(1, 2, 5'000)).status();
-    if (late.code() == Code::InvalidUsage) break;
+    if (late.code() == ErrorCode::InvalidUsage) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  CHECK(late.code() == Code::InvalidUsage);
+  CHECK(late.code() == ErrorCode::InvalidUsage);
   CHECK(contains(late.message(), "has ended"));
 }
 

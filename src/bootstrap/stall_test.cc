@@ -68,7 +68,7 @@ struct Ranks {
 };
 
 Stall stall() {
-  return {{Code::Timeout, -1, "barrier #4 timed out"}, 4, "barrier #4", "rank 1: it waits"};
+  return {{ErrorCode::Timeout, -1, "barrier #4 timed out"}, 4, "barrier #4", "rank 1: it waits"};
 }
 
 TEST_CASE("every rank learns for whom a collective waits, in the same words") {
@@ -81,7 +81,7 @@ TEST_CASE("every rank learns for whom a collective waits, in the same words") {
   for (size_t rank = 0; rank < 3; ++rank) {
     const auto failure = ranks.places[rank].box.wait();
     REQUIRE(failure);
-    CHECK(failure->code == Code::Timeout);
+    CHECK(failure->code == ErrorCode::Timeout);
     CHECK(failure->rank == 3);
     CHECK(failure->reason ==
           "barrier #4 timed out: rank 3 has left the communicator without calling it (rank 3 is at "
@@ -109,7 +109,7 @@ TEST_CASE("a rank that is lost meanwhile is the cause") {
   for (auto& place : ranks.places) place.position = {5, 4, "barrier #4"};
   ranks.places[2].delay = milliseconds(300);
   ranks.sessions[1]->report_stall(stall());
-  ranks.sessions[0]->report({Code::RemoteError, 2, "channel closed"});
+  ranks.sessions[0]->report({ErrorCode::RemoteError, 2, "channel closed"});
   const auto failure = ranks.places[1].box.wait();
   REQUIRE(failure);
   CHECK(failure->reason == "channel closed");
@@ -145,11 +145,11 @@ TEST_CASE("waits end when they are cancelled, and the others learn why") {
   fake::Thread second([&] { other = two->join(id.value(), options(1, 3)).status(); });
   std::this_thread::sleep_for(patient(milliseconds(200)));  // both have come by now
   const auto begin = steady_clock().now();
-  cancel->set(error(Code::Aborted, "enough"));
+  cancel->set(error(ErrorCode::Aborted, "enough"));
   first.join();
   second.join();
   CHECK(steady_clock().now() - begin < kHang / 2);
-  CHECK(joined.code() == Code::Aborted);
+  CHECK(joined.code() == ErrorCode::Aborted);
   CHECK(contains(joined.message(), "enough"));
   CHECK(contains(other.message(), "rank 0 (host t, pid 1000) was lost: it gave up"));
 }
@@ -169,10 +169,10 @@ TEST_CASE("an exchange that is cancelled still lets its rank report") {
   Status waited;
   fake::Thread waiter([&] { waited = sessions[0]->barrier(kHangMs); });
   std::this_thread::sleep_for(milliseconds(50));
-  cancel->set(error(Code::Aborted, "enough"));
+  cancel->set(error(ErrorCode::Aborted, "enough"));
   waiter.join();
   CHECK(waited.message() == "enough");
-  sessions[0]->report({Code::Aborted, 0, "rank 0 had enough"});
+  sessions[0]->report({ErrorCode::Aborted, 0, "rank 0 had enough"});
   const auto failure = boxes[1].wait();
   REQUIRE(failure);
   CHECK(failure->reason == "rank 0 had enough");

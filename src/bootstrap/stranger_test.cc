@@ -32,7 +32,7 @@ bool closed_by_peer(int fd) {
   std::array<uint8_t, 4096> bytes;
   for (;;) {
     const Status got = net::recv_all(fd, bytes.data(), 1, before_refusal());
-    if (!got.ok()) return got.code() == Code::RemoteError;
+    if (!got.ok()) return got.code() == ErrorCode::RemoteError;
   }
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("a rank that contributes or tells a note before all have joined is nam
     says.insert(says.end(), early.begin(), early.end());
     const net::Wire odd = insider(decode(id.value()).value(), says);
     first.join();
-    CHECK(waiting.code() == Code::RemoteError);
+    CHECK(waiting.code() == ErrorCode::RemoteError);
     CHECK(contains(waiting.message(), "rank 1 (an odd one) was lost: it broke"));
   }
 }
@@ -164,7 +164,7 @@ TEST_CASE("a rank that gives up or dies while others wait is named") {
     net::Wire rank = insider(decode(id.value()).value(), says);
     if (!gives_up) rank.reset();
     first.join();
-    CHECK(waiting.code() == Code::RemoteError);
+    CHECK(waiting.code() == ErrorCode::RemoteError);
     CHECK(contains(waiting.message(), gives_up ? "rank 1 (host u) was lost: it gave up"
                                                : "rank 1 (host u) was lost: connection closed"));
   }

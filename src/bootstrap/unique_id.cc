@@ -68,12 +68,12 @@ UniqueId encode(const Invitation& invitation) {
 
 Result<Invitation> decode(const UniqueId& id) {
   if (!std::equal(kMagic.begin(), kMagic.end() - 1, id.begin())) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "the unique id is not one that hetccl made: pass all 128 bytes on unchanged");
   }
   if (id[kMagic.size() - 1] != kMagic.back()) {
     return error(
-        Code::InvalidArgument,
+        ErrorCode::InvalidArgument,
         "the unique id has version %d, this library speaks version %d: use the same hetccl "
         "on every rank",
         id[kMagic.size() - 1], kMagic.back());
@@ -93,7 +93,7 @@ Result<Invitation> decode(const UniqueId& id) {
     invitation.addresses.push_back(address.value());
   }
   if (invitation.addresses.empty()) {
-    return error(Code::InvalidArgument, "the unique id is damaged: it names no address");
+    return error(ErrorCode::InvalidArgument, "the unique id is damaged: it names no address");
   }
   return invitation;
 }
@@ -108,7 +108,7 @@ void mark_host(Invitation& invitation) {
 Status check_host(const Invitation& invitation) {
   const HostMark own = own_mark(invitation.secret), none{};
   if (invitation.host == none || own == none || invitation.host == own) return {};
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "the unique id was made on another host, and its only address, %s, is loopback, "
                "which is this host here: where the id is made, choose an interface that all hosts "
                "reach with HETCCL_SOCKET_IFNAME",

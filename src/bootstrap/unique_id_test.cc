@@ -42,7 +42,7 @@ TEST_CASE("an id carries communicator, secret and addresses of both families") {
 
 TEST_CASE("what is no id, of another version, or damaged is refused by name") {
   UniqueId id{};
-  CHECK(decode(id).status().code() == Code::InvalidArgument);
+  CHECK(decode(id).status().code() == ErrorCode::InvalidArgument);
   id = encode(invitation());
   id[7] = 99;
   CHECK(decode(id).status().message().find("version 99") != std::string::npos);
@@ -74,7 +74,7 @@ TEST_CASE("an id on loopback says on another host that it is another host's") {
   Invitation elsewhere = here;
   elsewhere.host[0] ^= 1;  // as another host's mark differs
   const Status refused = check_host(decode(encode(elsewhere)).value());
-  CHECK(refused.code() == Code::InvalidArgument);
+  CHECK(refused.code() == ErrorCode::InvalidArgument);
   CHECK(
       refused.message().starts_with("the unique id was made on another host, and its only "
                                     "address, 127.0.0.1:4711, is loopback"));

@@ -34,7 +34,7 @@ Result<Layout> layout_of(const size_t* counts, const size_t* displs, size_t bloc
   uint64_t total = 0;
   for (const uint64_t length : lengths) {
     if (length > kMost - total) {
-      return error(Code::InvalidArgument, "%s: more than %llu elements together", name,
+      return error(ErrorCode::InvalidArgument, "%s: more than %llu elements together", name,
                    static_cast<unsigned long long>(kMost));
     }
     total += length;
@@ -150,11 +150,11 @@ Status set_arguments(Communicator& self, const hetcclCall_t& call, CollectiveArg
   const bool keeps_loss = kind.reduces && !kind.uneven && kind.collective != Collective::Reduce;
   if (call.residual != nullptr && !keeps_loss) {
     return error(
-        Code::InvalidArgument,
+        ErrorCode::InvalidArgument,
         "residual is given: all-reduces and reduce-scatters of even blocks alone have one");
   }
   if (call.factor != nullptr && !kind.reduces)
-    return error(Code::InvalidArgument, "factor is given: reductions alone have one");
+    return error(ErrorCode::InvalidArgument, "factor is given: reductions alone have one");
   if (kind.uneven) {
     HETCCL_TRY(self.dispatch().known());
     HETCCL_TRY(set_layouts(self, call, made));
@@ -166,7 +166,7 @@ Status set_arguments(Communicator& self, const hetcclCall_t& call, CollectiveArg
 template <typename Use>
 Status with_arguments(Communicator& self, const hetcclCall_t& call, const Use& use) {
   if (call.function < 0 || call.function > hetcclCallRecvAny) {
-    return error(Code::InvalidArgument, "function %d is none that hetccl knows",
+    return error(ErrorCode::InvalidArgument, "function %d is none that hetccl knows",
                  static_cast<int>(call.function));
   }
   if (call.function >= hetcclCallSend) {
@@ -209,13 +209,13 @@ Status check(const hetcclCall_t* calls, size_t n_calls, int64_t timeout_ms) {
   HETCCL_TRY(outside_group("hetcclStart"));
   if (calls == nullptr && n_calls > 0) return null("calls");
   if (n_calls > kMostCalls) {
-    return error(Code::InvalidArgument, "n_calls is %zu: it must be at most %zu", n_calls,
+    return error(ErrorCode::InvalidArgument, "n_calls is %zu: it must be at most %zu", n_calls,
                  kMostCalls);
   }
   if (n_calls > 0 && calls->size < kFirstCallBytes) {
-    return error(Code::InvalidArgument, "calls->size is not sizeof(hetcclCall_t)");
+    return error(ErrorCode::InvalidArgument, "calls->size is not sizeof(hetcclCall_t)");
   }
-  if (timeout_ms < 0) return error(Code::InvalidArgument, "timeout_ms is negative");
+  if (timeout_ms < 0) return error(ErrorCode::InvalidArgument, "timeout_ms is negative");
   return {};
 }
 
@@ -345,7 +345,7 @@ hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeout_ms) {
     auto& engine = runtime->engine();
     if (engine.wait([&] { return is_done(*work); }, deadline_of(engine.clock(), timeout_ms)))
       return {};
-    return hetccl::error(hetccl::Code::Timeout, "the work did not complete within %lld ms",
+    return hetccl::error(ErrorCode::Timeout, "the work did not complete within %lld ms",
                          static_cast<long long>(timeout_ms));
   });
 }

@@ -15,8 +15,8 @@
 #include "topology/topology.h"
 #include "tune/trial.h"
 
-using hetccl::Code;
 using hetccl::error;
+using hetccl::ErrorCode;
 using hetccl::Result;
 using hetccl::Status;
 using hetccl::capi::finished;
@@ -35,7 +35,7 @@ constexpr size_t kFirstQueryBytes = offsetof(hetcclPlanQuery_t, code);
 
 Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& caller) {
   if (caller.size < kFirstQueryBytes) {
-    return error(Code::InvalidArgument, "query->size is not sizeof(hetcclPlanQuery_t)");
+    return error(ErrorCode::InvalidArgument, "query->size is not sizeof(hetcclPlanQuery_t)");
   }
   hetcclPlanQuery_t given{};
   std::memcpy(&given, &caller, std::min(caller.size, sizeof given));
@@ -44,8 +44,9 @@ Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& caller) {
   auto collective = hetccl::parse_collective(given.collective);
   if (given.collective == hetccl::tune::kMessageName) collective = hetccl::Collective::PointToPoint;
   if (!collective) {
-    return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s, %s", given.collective,
-                 hetccl::collective_names().c_str(), hetccl::tune::kMessageName.data());
+    return error(ErrorCode::InvalidArgument, "collective \"%.80s\" is none of %s, %s",
+                 given.collective, hetccl::collective_names().c_str(),
+                 hetccl::tune::kMessageName.data());
   }
   hetccl::tune::Query query;
   query.call = {*collective, narrow<hetccl::DataType>(given.datatype),
@@ -102,13 +103,14 @@ hetcclResult_t hetcclCompareTimes(const double* tried, const double* beside, siz
       if (pointer == nullptr) return null(name);
     }
     if (n == 0 || n > kMost) {
-      return error(Code::InvalidArgument, "n is %zu: it must be from 1 to %zu", n, kMost);
+      return error(ErrorCode::InvalidArgument, "n is %zu: it must be from 1 to %zu", n, kMost);
     }
     for (size_t i = 0; i < n; ++i) {
       const bool valid =
           std::isfinite(tried[i]) && std::isfinite(beside[i]) && tried[i] >= 0 && beside[i] >= 0;
       if (valid) continue;
-      return error(Code::InvalidArgument, "pair %zu: times must be finite, and none below 0", i);
+      return error(ErrorCode::InvalidArgument, "pair %zu: times must be finite, and none below 0",
+                   i);
     }
     const auto compared = hetccl::tune::compare({tried, n}, {beside, n});
     *ratio = compared.ratio;

@@ -6,10 +6,10 @@
 #include "capi/process.h"
 #include "hetccl/hetccl.h"
 
-using hetccl::Code;
 using hetccl::DataType;
 using hetccl::Encoding;
 using hetccl::error;
+using hetccl::ErrorCode;
 using hetccl::Reduction;
 using hetccl::Result;
 using hetccl::Status;
@@ -37,14 +37,14 @@ Result<Encoding> read_encoding(const char* text) {
   auto encoding = hetccl::parse_encoding(text);
   if (!encoding.ok()) return encoding.status().with("encoding");
   if (encoding->is_none()) {
-    return error(Code::InvalidArgument, "encoding is empty: give int8, int4, e4m3 or e5m2");
+    return error(ErrorCode::InvalidArgument, "encoding is empty: give int8, int4, e4m3 or e5m2");
   }
   return encoding;
 }
 
 Status check_count(size_t count) {
   if (count <= kMostElements) return {};
-  return error(Code::InvalidArgument, "count %zu is too large", count);
+  return error(ErrorCode::InvalidArgument, "count %zu is too large", count);
 }
 
 Result<DataType> read_type(hetcclDataType_t datatype) {
@@ -52,21 +52,21 @@ Result<DataType> read_type(hetcclDataType_t datatype) {
   if (hetccl::has_encoding(type)) return type;
   const std::string name = hetccl::is_valid(type) ? std::string(hetccl::name_of(type))
                                                   : std::to_string(static_cast<int>(datatype));
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "datatype %s has no encoding: float32, float16 and bfloat16 have", name.c_str());
 }
 
 Status check(const Array& array) {
   if (array.data == nullptr && array.bytes > 0) return null(array.argument);
   if (reinterpret_cast<uintptr_t>(array.data) % array.alignment == 0) return {};
-  return error(Code::InvalidArgument, "%s is %p: it must be aligned to %zu bytes", array.argument,
-               array.data, array.alignment);
+  return error(ErrorCode::InvalidArgument, "%s is %p: it must be aligned to %zu bytes",
+               array.argument, array.data, array.alignment);
 }
 
 Status check_apart(const Array& one, const Array& other) {
   const auto a = reinterpret_cast<uintptr_t>(one.data), b = reinterpret_cast<uintptr_t>(other.data);
   if (a >= b + other.bytes || b >= a + one.bytes) return {};
-  return error(Code::InvalidArgument, "%s and %s overlap: keep them apart", one.argument,
+  return error(ErrorCode::InvalidArgument, "%s and %s overlap: keep them apart", one.argument,
                other.argument);
 }
 
@@ -84,7 +84,7 @@ Result<Reduction> reduction_of(const Call& call) {
   Reduction reduction;
   HETCCL_ASSIGN(reduction.encoding, read_encoding(call.encoding));
   if (reduction.encoding.stochastic) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "encoding \"%s\": collectives alone round at random; leave out \":stochastic\"",
                  call.encoding);
   }
@@ -117,7 +117,7 @@ hetcclResult_t recode(const Call& call, hetcclComm_t comm, hetcclStream_t stream
   return finished([&]() -> Status {
     HETCCL_ASSIGN(const Reduction reduction, reduction_of(call));
     if (stream != nullptr) {
-      return error(Code::InvalidArgument,
+      return error(ErrorCode::InvalidArgument,
                    "stream is not null, but comm is: the calling thread encodes");
     }
     hetccl::reduce_encoded(reduction, 0, reduction.count);

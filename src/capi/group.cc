@@ -41,7 +41,7 @@ void Group::add(Communicator& communicator, std::span<const Message> messages,
 
 Status Group::end() {
   if (depth_ == 0) {
-    return error(Code::InvalidUsage, "hetcclGroupEnd without hetcclGroupStart in this thread");
+    return error(ErrorCode::InvalidUsage, "hetcclGroupEnd without hetcclGroupStart in this thread");
   }
   return --depth_ > 0 ? Status() : make({.refusal = "no call of the group was made"});
 }
@@ -92,7 +92,7 @@ Status Group::run(const How& how) const {
 
 Status outside_group(const char* function) {
   if (!Group::mine().is_open()) return {};
-  return error(Code::InvalidUsage, "%s cannot be part of a group: call hetcclGroupEnd before",
+  return error(ErrorCode::InvalidUsage, "%s cannot be part of a group: call hetcclGroupEnd before",
                function);
 }
 

@@ -10,9 +10,9 @@
 #include "capi/group.h"
 #include "capi/process.h"
 
-using hetccl::Code;
 using hetccl::DataType;
 using hetccl::error;
+using hetccl::ErrorCode;
 using hetccl::Result;
 using hetccl::Status;
 using hetccl::TaskQueue;
@@ -42,7 +42,7 @@ constexpr size_t kFirstStatsBytes = offsetof(hetcclCommStats_t, plans) + sizeof(
 
 Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
   if (given.magic != HETCCL_CONFIG_MAGIC || given.size < kFirstConfigBytes) {
-    return error(Code::InvalidArgument, "config was not made by HETCCL_CONFIG_INITIALIZER");
+    return error(ErrorCode::InvalidArgument, "config was not made by HETCCL_CONFIG_INITIALIZER");
   }
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
   std::memcpy(&config, &given, std::min(given.size, sizeof config));
@@ -50,14 +50,14 @@ Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
                                                    {"init_timeout_ms", config.init_timeout_ms},
                                                    {"init_limit_ms", config.init_limit_ms}};
   for (const auto& [name, time] : times) {
-    if (time < 0) return error(Code::InvalidArgument, "config.%s is negative", name);
+    if (time < 0) return error(ErrorCode::InvalidArgument, "config.%s is negative", name);
   }
   if (config.blocking != 0 && config.blocking != 1) {
-    return error(Code::InvalidArgument, "config.blocking is %d: it must be 0 or 1",
+    return error(ErrorCode::InvalidArgument, "config.blocking is %d: it must be 0 or 1",
                  config.blocking);
   }
   if (config.wire_inside < -1 || config.wire_inside > 1) {
-    return error(Code::InvalidArgument, "config.wire_inside is %d: it must be -1, 0 or 1",
+    return error(ErrorCode::InvalidArgument, "config.wire_inside is %d: it must be -1, 0 or 1",
                  config.wire_inside);
   }
   const std::pair<const char*, const char*> encodings[] = {{"wire", config.wire},
@@ -231,7 +231,7 @@ hetcclResult_t hetcclCommAbort(hetcclComm_t comm) {
 
 hetcclResult_t hetcclShutdown(int64_t grace_ms) {
   return finished([&]() -> Status {
-    if (grace_ms < 0) return error(Code::InvalidArgument, "grace_ms is negative");
+    if (grace_ms < 0) return error(ErrorCode::InvalidArgument, "grace_ms is negative");
     return hetccl::capi::shut_down(
         std::chrono::milliseconds(std::min(grace_ms, kLongestTimeoutMs)));
   });
@@ -263,7 +263,7 @@ hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank) {
 hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms) {
   return with(comm, [&](Communicator& self) -> Status {
     if (timeout_ms <= 0) {
-      return error(Code::InvalidArgument, "timeout_ms is %lld: it must be positive",
+      return error(ErrorCode::InvalidArgument, "timeout_ms is %lld: it must be positive",
                    static_cast<long long>(timeout_ms));
     }
     self.dispatch().set_timeout(std::min(timeout_ms, kLongestTimeoutMs));
@@ -277,7 +277,7 @@ hetcclResult_t hetcclRedOpCreatePreMulSum(hetcclRedOp_t* op, void* scalar,
   return with(comm, [&](Communicator& self) -> Status {
     if (op == nullptr) return null("op");
     if (residence != hetcclScalarDevice && residence != hetcclScalarHostImmediate) {
-      return error(Code::InvalidArgument, "residence %d is none that hetccl knows",
+      return error(ErrorCode::InvalidArgument, "residence %d is none that hetccl knows",
                    static_cast<int>(residence));
     }
     HETCCL_ASSIGN(const int number,
@@ -334,7 +334,7 @@ hetcclResult_t hetcclHostStreamWait(hetcclStream_t stream, uint64_t ticket, int6
       if (engine.wait([&] { return queue.finished() >= ticket; },
                       deadline_of(engine.clock(), timeout_ms)))
         return {};
-      return error(Code::Timeout, "the stream's work did not complete within %lld ms",
+      return error(ErrorCode::Timeout, "the stream's work did not complete within %lld ms",
                    static_cast<long long>(timeout_ms));
     });
   });
@@ -345,7 +345,7 @@ hetcclResult_t hetcclCommWait(hetcclComm_t comm, int64_t timeout_ms) {
     const auto deadline = deadline_of(self.runtime().engine().clock(), timeout_ms);
     HETCCL_ASSIGN(const bool idle, self.dispatch().await_all(deadline));
     if (idle) return {};
-    return error(Code::Timeout, "rank %d's work did not complete within %lld ms",
+    return error(ErrorCode::Timeout, "rank %d's work did not complete within %lld ms",
                  self.membership().rank(), static_cast<long long>(timeout_ms));
   });
 }
@@ -374,7 +374,7 @@ hetcclResult_t hetcclCommGetStats(hetcclComm_t comm, hetcclCommStats_t* stats) {
     if (stats == nullptr) return null("stats");
     const size_t size = stats->size;
     if (size < kFirstStatsBytes) {
-      return error(Code::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)");
+      return error(ErrorCode::InvalidArgument, "stats->size is not sizeof(hetcclCommStats_t)");
     }
     HETCCL_TRY(self.dispatch().known());
     const auto now = self.dispatch().statistics();
@@ -423,7 +423,7 @@ hetcclResult_t hetcclCommGetTuningSpace(hetcclComm_t comm, const char* collectiv
     if (collective == nullptr) return null("collective");
     const auto which = hetccl::parse_collective(collective);
     if (!which) {
-      return error(Code::InvalidArgument, "collective \"%.80s\" is none of %s", collective,
+      return error(ErrorCode::InvalidArgument, "collective \"%.80s\" is none of %s", collective,
                    hetccl::collective_names().c_str());
     }
     thread_local std::string text;

@@ -105,35 +105,36 @@ Status watch_process(Process& self) {
   const auto in_child = [] { process().forked.store(process().used.load()); };
   const int failed = pthread_atfork(nullptr, nullptr, in_child);
   if (failed != 0) return system_error("cannot watch for forks", failed);
-  if (std::atexit(at_exit) != 0) return error(Code::SystemError, "cannot watch for exit");
+  if (std::atexit(at_exit) != 0) return error(ErrorCode::SystemError, "cannot watch for exit");
   self.watches_process = true;
   return {};
 }
 
 Status no_communicator(hetcclComm_t handle) {
-  if (handle == nullptr) return error(Code::InvalidArgument, "comm is null");
-  return error(Code::InvalidArgument, "comm is no communicator: it was destroyed or never made");
+  if (handle == nullptr) return error(ErrorCode::InvalidArgument, "comm is null");
+  return error(ErrorCode::InvalidArgument,
+               "comm is no communicator: it was destroyed or never made");
 }
 
-hetcclResult_t result_of(Code code) {
+hetcclResult_t result_of(ErrorCode code) {
   switch (code) {
-    case Code::Ok:
+    case ErrorCode::Ok:
       return hetcclSuccess;
-    case Code::InvalidArgument:
+    case ErrorCode::InvalidArgument:
       return hetcclInvalidArgument;
-    case Code::InvalidUsage:
+    case ErrorCode::InvalidUsage:
       return hetcclInvalidUsage;
-    case Code::SystemError:
+    case ErrorCode::SystemError:
       return hetcclSystemError;
-    case Code::InternalError:
+    case ErrorCode::InternalError:
       return hetcclInternalError;
-    case Code::RemoteError:
+    case ErrorCode::RemoteError:
       return hetcclRemoteError;
-    case Code::Timeout:
+    case ErrorCode::Timeout:
       return hetcclTimeout;
-    case Code::Aborted:
+    case ErrorCode::Aborted:
       return hetcclAborted;
-    case Code::Unsupported:
+    case ErrorCode::Unsupported:
       return hetcclUnsupported;
   }
   return hetcclInternalError;
@@ -159,7 +160,7 @@ Lease::~Lease() {
 // Before any lock is taken: in a forked child one may be held for ever.
 Status check_fork() {
   if (!process().forked.load(std::memory_order_relaxed)) return {};
-  return error(Code::InvalidUsage,
+  return error(ErrorCode::InvalidUsage,
                "hetccl was initialised before fork: use it in the parent alone, or start workers "
                "by spawn");
 }
@@ -276,12 +277,12 @@ Status shut_down(std::chrono::milliseconds grace) {
   end_next();
   for (std::thread& thread : threads) thread.join();
   communicators.front()->runtime().service().settle();
-  if (failed) return error(Code::SystemError, "ending the communicators: out of memory");
+  if (failed) return error(ErrorCode::SystemError, "ending the communicators: out of memory");
   return {};
 }
 
 Status null(const char* argument) {
-  return error(Code::InvalidArgument, "%s is null", argument);
+  return error(ErrorCode::InvalidArgument, "%s is null", argument);
 }
 
 hetcclResult_t finish(const Status& status) {

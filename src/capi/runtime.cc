@@ -5,9 +5,9 @@
 #include "capi/process.h"
 #include "runtime/load.h"
 
-using hetccl::Code;
 using hetccl::Config;
 using hetccl::error;
+using hetccl::ErrorCode;
 using hetccl::Result;
 using hetccl::Status;
 using hetccl::capi::finished;
@@ -47,7 +47,7 @@ Result<const runtime::Table*> find(const hetcclRuntime* table) {
   if (table == nullptr) return null("table");
   const runtime::Table* found = runtime::find(table);
   if (found != nullptr) return found;
-  return error(Code::InvalidArgument, "table is none of hetcclRuntimeLoad's");
+  return error(ErrorCode::InvalidArgument, "table is none of hetcclRuntimeLoad's");
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ hetcclResult_t hetcclRuntimeGetEntry(const hetcclRuntime* table, int index,
     if (entry == nullptr) return null("entry");
     HETCCL_ASSIGN(const runtime::Table* const found, find(table));
     if (index < 0 || index >= static_cast<int>(runtime::kEntries.size())) {
-      return error(Code::InvalidArgument, "there is no entry %d: they are 0 to %zu", index,
+      return error(ErrorCode::InvalidArgument, "there is no entry %d: they are 0 to %zu", index,
                    runtime::kEntries.size() - 1);
     }
     const auto at = static_cast<size_t>(index);

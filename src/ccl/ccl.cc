@@ -7,10 +7,11 @@ namespace hetccl::ccl {
 Status check_ranks(std::span<const Shard> shards, int n_ranks) {
   for (const Shard& shard : shards) {
     if (shard.root < 0 || shard.root >= n_ranks)
-      return error(Code::InvalidArgument, "root %d in a cluster of %d ranks", shard.root, n_ranks);
-    if (shard.receiver < -1 || shard.receiver >= n_ranks)
-      return error(Code::InvalidArgument, "receiver %d in a cluster of %d ranks", shard.receiver,
+      return error(ErrorCode::InvalidArgument, "root %d in a cluster of %d ranks", shard.root,
                    n_ranks);
+    if (shard.receiver < -1 || shard.receiver >= n_ranks)
+      return error(ErrorCode::InvalidArgument, "receiver %d in a cluster of %d ranks",
+                   shard.receiver, n_ranks);
   }
   return {};
 }
@@ -19,7 +20,7 @@ Status check_ranks(std::span<const Shard> shards, int n_ranks) {
 Status check_transfers(std::span<const Transfer> transfers, int n_ranks, int rank) {
   for (const Transfer& transfer : transfers) {
     if (transfer.peer < 0 || transfer.peer >= n_ranks)
-      return error(Code::InvalidArgument, "peer %d in a cluster of %d ranks", transfer.peer,
+      return error(ErrorCode::InvalidArgument, "peer %d in a cluster of %d ranks", transfer.peer,
                    n_ranks);
   }
   const auto next = [&](size_t i, bool send) {
@@ -33,26 +34,26 @@ Status check_transfers(std::span<const Transfer> transfers, int n_ranks, int ran
   size_t sent = next(0, true), received = next(0, false);
   while (sent < transfers.size() && received < transfers.size()) {
     if (transfers[sent].count != transfers[received].count)
-      return error(Code::InvalidArgument,
+      return error(ErrorCode::InvalidArgument,
                    "rank %d of the cluster sends %zu elements to itself, and receives %zu", rank,
                    transfers[sent].count, transfers[received].count);
     sent = next(sent + 1, true);
     received = next(received + 1, false);
   }
   if (sent == received) return {};  // both lists have ended
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "rank %d of the cluster sends other messages to itself than it receives", rank);
 }
 
 Status Communicator::exchange(std::span<const Transfer> /*transfers*/, DataType /*type*/,
                               void* /*stream*/) {
-  return error(Code::Unsupported, "the cluster's library has no exchange of messages");
+  return error(ErrorCode::Unsupported, "the cluster's library has no exchange of messages");
 }
 
 Result<std::unique_ptr<PendingPair>> Library::begin_pair(const PairSeat& /*seat*/, Waker* /*waker*/,
                                                          const WaitLimit& /*limit*/,
                                                          std::function<void()> /*wake*/) {
-  return error(Code::Unsupported, "the cluster's library makes no communicators for pairs");
+  return error(ErrorCode::Unsupported, "the cluster's library makes no communicators for pairs");
 }
 
 }  // namespace hetccl::ccl

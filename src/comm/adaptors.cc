@@ -294,7 +294,7 @@ topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
 
 transport::ChannelEnd end_of(const topology::RankInfo& info) {
   return {info.host, info.shared_memory,
-          info.host_access ? transport::Memory::Host : transport::Memory::Device};
+          info.host_access ? transport::MemoryKind::Host : transport::MemoryKind::Device};
 }
 
 const TransportRow* choose_transport(const std::vector<TransportRow>& rows,

@@ -11,7 +11,7 @@ namespace hetccl::comm {
 namespace {
 
 using transport::ChannelEnd;
-using transport::Memory;
+using transport::MemoryKind;
 
 std::string chosen(const ChannelEnd& local, const ChannelEnd& peer,
                    const std::set<std::string>& usable = {"tcp", "shm"}) {
@@ -22,7 +22,7 @@ std::string chosen(const ChannelEnd& local, const ChannelEnd& peer,
 }
 
 TEST_CASE("ranks of one host that share memory meet there, all others by the network") {
-  for (const Memory memory : {Memory::Host, Memory::Device}) {
+  for (const MemoryKind memory : {MemoryKind::Host, MemoryKind::Device}) {
     CHECK(chosen({"a", true}, {"a", true, memory}) == "shm");
     CHECK(chosen({"a", true}, {"b", true, memory}) == "tcp");
     CHECK(chosen({"a", true}, {"a", false, memory}) == "tcp");
@@ -38,7 +38,8 @@ TEST_CASE("the best of those that both ends have is chosen") {
 }
 
 TEST_CASE("both ends choose alike") {
-  const ChannelEnd ends[] = {{"a", true}, {"a", false}, {"b", true}, {"a", true, Memory::Device}};
+  const ChannelEnd ends[] = {
+      {"a", true}, {"a", false}, {"b", true}, {"a", true, MemoryKind::Device}};
   for (const TransportRow& row : all_adaptors().transports) {
     for (const ChannelEnd& one : ends) {
       for (const ChannelEnd& other : ends) CHECK(row.score(one, other) == row.score(other, one));

@@ -25,9 +25,9 @@ Result<Extent> extent_of(const exec::Layout& layout, const char* name, uint32_t 
   for (size_t block = 0; block < layout.counts.size(); ++block) {
     const uint64_t count = layout.counts[block], offset = layout.offsets[block];
     if (count > kMaxElements || offset > kMaxElements) {
-      return error(Code::InvalidArgument, "%scounts[%zu] is %llu at displacement %llu: too large",
-                   name, block, static_cast<unsigned long long>(count),
-                   static_cast<unsigned long long>(offset));
+      return error(ErrorCode::InvalidArgument,
+                   "%scounts[%zu] is %llu at displacement %llu: too large", name, block,
+                   static_cast<unsigned long long>(count), static_cast<unsigned long long>(offset));
     }
     if (count == 0) continue;
     extent.begin = std::min(extent.begin, offset);
@@ -45,7 +45,7 @@ Status check_own_block(const CollectiveArguments& arguments, uint32_t own) {
   const uint64_t out = sent[sent.size() > 1 ? own : 0];
   const uint64_t in = received[received.size() > 1 ? own : 0];
   if (out == in) return {};
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "%llu elements are sent to this rank itself, and %llu received",
                static_cast<unsigned long long>(out), static_cast<unsigned long long>(in));
 }
@@ -57,14 +57,14 @@ Status check_own_messages(std::span<const exec::Message> messages, int rank) {
     if (message.peer == rank) (message.send ? sent : received).push_back(&message);
   }
   if (sent.size() != received.size()) {
-    return error(Code::InvalidUsage,
+    return error(ErrorCode::InvalidUsage,
                  "%zu messages to this rank itself, %zu from it: put both ends of each into one "
                  "group",
                  sent.size(), received.size());
   }
   for (size_t i = 0; i < sent.size(); ++i) {
     if (sent[i]->count == received[i]->count && sent[i]->type == received[i]->type) continue;
-    return error(Code::InvalidArgument, "%s meets %s", describe(*sent[i]).c_str(),
+    return error(ErrorCode::InvalidArgument, "%s meets %s", describe(*sent[i]).c_str(),
                  describe(*received[i]).c_str());
   }
   return {};
@@ -75,7 +75,7 @@ Status check_residual(const CollectiveArguments& arguments, uint64_t elements, u
   const uint64_t width = size_of(arguments.signature.type);
   const auto* residual = static_cast<const std::byte*>(arguments.residual);
   if (reinterpret_cast<uintptr_t>(residual) % width != 0) {
-    return error(Code::InvalidArgument, "residual is %p: it must be aligned to %llu bytes",
+    return error(ErrorCode::InvalidArgument, "residual is %p: it must be aligned to %llu bytes",
                  arguments.residual, static_cast<unsigned long long>(width));
   }
   const auto overlaps = [&](const void* buffer, uint64_t count) {
@@ -84,7 +84,7 @@ Status check_residual(const CollectiveArguments& arguments, uint64_t elements, u
   };
   const bool sent = overlaps(arguments.send, elements);
   if (!sent && !overlaps(arguments.recv, received)) return {};
-  return error(Code::InvalidArgument, "residual and %s overlap: keep them apart",
+  return error(ErrorCode::InvalidArgument, "residual and %s overlap: keep them apart",
                sent ? "sendbuff" : "recvbuff");
 }
 
@@ -113,7 +113,7 @@ Status check(const CollectiveArguments& arguments, int rank, int n_ranks) {
   if (!receives) received = {};
   const bool lacks_recv = !received.empty() && arguments.recv == nullptr;
   if (lacks_recv || (!sent.empty() && arguments.send == nullptr)) {
-    return error(Code::InvalidArgument, "%s is null but count is %llu",
+    return error(ErrorCode::InvalidArgument, "%s is null but count is %llu",
                  lacks_recv ? "recvbuff" : "sendbuff",
                  static_cast<unsigned long long>((lacks_recv ? received : sent).end));
   }
@@ -128,10 +128,11 @@ Status check(const CollectiveArguments& arguments, int rank, int n_ranks) {
                         send + sent.own * width == recv + received.own * width;
   if (!in_place && send + sent.begin * width < recv + received.end * width &&
       recv + received.begin * width < send + sent.end * width) {
-    return error(Code::InvalidArgument, call.collective == Collective::AllToAll
-                                            ? "sendbuff and recvbuff overlap: keep them apart"
-                                            : "sendbuff and recvbuff overlap: keep them apart, or "
-                                              "use the in-place form");
+    return error(ErrorCode::InvalidArgument,
+                 call.collective == Collective::AllToAll
+                     ? "sendbuff and recvbuff overlap: keep them apart"
+                     : "sendbuff and recvbuff overlap: keep them apart, or "
+                       "use the in-place form");
   }
   return {};
 }
@@ -139,26 +140,26 @@ Status check(const CollectiveArguments& arguments, int rank, int n_ranks) {
 Status check(std::span<const exec::Message> messages, int rank, int n_ranks) {
   for (const exec::Message& message : messages) {
     if (!is_valid(message.type)) {
-      return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
+      return error(ErrorCode::InvalidArgument, "datatype %d is none that hetccl knows",
                    static_cast<int>(message.type));
     }
     const bool any = message.peer == exec::kAnyRank && !message.send;
     if (any && (n_ranks < 2 || n_ranks > kMostSenders)) {
-      return error(Code::Unsupported,
+      return error(ErrorCode::Unsupported,
                    "in a communicator of %d ranks no receive is from any rank: it takes 2 to %d; "
                    "name the rank that sends",
                    n_ranks, kMostSenders);
     }
     if (!any && (message.peer < 0 || message.peer >= n_ranks)) {
-      return error(Code::InvalidArgument, "peer is %d: it must be from 0 to %d", message.peer,
+      return error(ErrorCode::InvalidArgument, "peer is %d: it must be from 0 to %d", message.peer,
                    n_ranks - 1);
     }
     if (message.count > kMaxElements) {
-      return error(Code::InvalidArgument, "count %llu is too large",
+      return error(ErrorCode::InvalidArgument, "count %llu is too large",
                    static_cast<unsigned long long>(message.count));
     }
     if (message.count > 0 && message.data == nullptr) {
-      return error(Code::InvalidArgument, "%s is null but count is %llu",
+      return error(ErrorCode::InvalidArgument, "%s is null but count is %llu",
                    message.send ? "sendbuff" : "recvbuff",
                    static_cast<unsigned long long>(message.count));
     }

@@ -79,7 +79,7 @@ std::vector<uint8_t> encode(const Card& card) {
 
 Result<Card> decode(const std::vector<uint8_t>& bytes) {
   const auto malformed = [] {
-    return error(Code::RemoteError, "a rank sent a malformed description of itself");
+    return error(ErrorCode::RemoteError, "a rank sent a malformed description of itself");
   };
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const Result<Json> parsed = Json::parse(text, "a card", kMaxCardBytes);
@@ -115,7 +115,7 @@ Status check_agreement(const std::vector<Card>& cards) {
   for (size_t rank = 1; rank < cards.size(); ++rank) {
     const Card& card = cards[rank];
     if (card.version != first.version) {
-      return error(Code::InvalidUsage,
+      return error(ErrorCode::InvalidUsage,
                    "rank 0 runs hetccl %s, rank %zu hetccl %s: install one version everywhere",
                    version_text(first.version).c_str(), rank, version_text(card.version).c_str());
     }
@@ -125,8 +125,8 @@ Status check_agreement(const std::vector<Card>& cards) {
       const char* ours = i < expected.size() ? expected[i].c_str() : "no such setting";
       const char* theirs = i < lines.size() ? lines[i].c_str() : "no such setting";
       if (std::strcmp(ours, theirs) == 0) continue;
-      return error(Code::InvalidUsage, "rank 0 has %s, rank %zu has %s: set it equally everywhere",
-                   ours, rank, theirs);
+      return error(ErrorCode::InvalidUsage,
+                   "rank 0 has %s, rank %zu has %s: set it equally everywhere", ours, rank, theirs);
     }
   }
   return {};

@@ -8,8 +8,8 @@
 
 namespace {
 
-using hetccl::Code;
 using hetccl::DataType;
+using hetccl::ErrorCode;
 using hetccl::Json;
 using hetccl::RedOp;
 using hetccl::ReductionSet;
@@ -84,7 +84,7 @@ TEST_CASE("a card whose texts are not UTF-8 is encoded all the same") {
 TEST_CASE("a field that is missing or of another type is an error") {
   for (const char* field : {"version", "agreed", "info", "addresses", "cores"}) {
     CAPTURE(field);
-    CHECK(decode(without(field)).status().code() == Code::RemoteError);
+    CHECK(decode(without(field)).status().code() == ErrorCode::RemoteError);
     for (const Json& value : {Json(), Json(true), Json(1.5), Json(-1), Json(std::vector{1, 2}),
                               Json(UINT64_MAX), Json(std::vector{std::vector{1}})}) {
       CAPTURE(value.dump());
@@ -143,7 +143,7 @@ TEST_CASE("what differs is named, with both values and ranks") {
   std::vector<Card> cards = {card(0), card(1), card(2)};
   cards[2].agreed = "HETCCL_DEPTH=3\nHETCCL_SLICE_BYTES=4096\n";
   const auto setting = check_agreement(cards);
-  CHECK(setting.code() == Code::InvalidUsage);
+  CHECK(setting.code() == ErrorCode::InvalidUsage);
   for (const char* part : {"HETCCL_SLICE_BYTES=0", "HETCCL_SLICE_BYTES=4096", "rank 0", "rank 2"}) {
     CAPTURE(part);
     CHECK(setting.message().find(part) != std::string::npos);
@@ -152,7 +152,7 @@ TEST_CASE("what differs is named, with both values and ranks") {
   cards[2] = card(2);
   cards[1].version = 10'203;
   const auto version = check_agreement(cards);
-  CHECK(version.code() == Code::InvalidUsage);
+  CHECK(version.code() == ErrorCode::InvalidUsage);
   for (const char* part : {"0.1.0", "1.2.3", "rank 0", "rank 1"}) {
     CAPTURE(part);
     CHECK(version.message().find(part) != std::string::npos);

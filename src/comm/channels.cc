@@ -75,7 +75,7 @@ Status Channels::open() {
     if (window == 0) continue;
     if (window != shared + messages) {
       return error(
-          Code::InternalError,
+          ErrorCode::InternalError,
           "a channel with rank %d shares %zu bytes of memory, not %zu. This is a defect of "
           "its transport: please report it",
           peer, window, shared + messages);
@@ -125,7 +125,7 @@ Status Channels::reserve(const std::vector<int>& peers) const {
 Result<Channels::Way> Channels::find_way(int peer) const {
   auto* transport = transport_to(peer);
   if (transport == nullptr) {
-    return error(Code::RemoteError, "rank %d offers no transport that rank %d can use", peer,
+    return error(ErrorCode::RemoteError, "rank %d offers no transport that rank %d can use", peer,
                  rank_);
   }
   const auto& addresses = membership_.introduction().addresses[static_cast<size_t>(peer)];

@@ -6,10 +6,11 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
                                                            CommunicatorOptions options) {
   if (options.n_ranks < 1) {
-    return error(Code::InvalidArgument, "nranks is %d: it must be at least 1", options.n_ranks);
+    return error(ErrorCode::InvalidArgument, "nranks is %d: it must be at least 1",
+                 options.n_ranks);
   }
   if (options.rank < 0 || options.rank >= options.n_ranks) {
-    return error(Code::InvalidArgument, "rank is %d: it must be from 0 to %d", options.rank,
+    return error(ErrorCode::InvalidArgument, "rank is %d: it must be from 0 to %d", options.rank,
                  options.n_ranks - 1);
   }
   HETCCL_ASSIGN(auto communicator, make(runtime, std::move(options)));
@@ -102,8 +103,8 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   };
   join.on_left = [this](int who, uint64_t) {
     if (context_.phase == Phase::Opening) {  // a rank that is still setting up waits in vain
-      return context_.cancel->set(
-          error(Code::RemoteError, "rank %d left while the communicator was being set up", who));
+      return context_.cancel->set(error(
+          ErrorCode::RemoteError, "rank %d left while the communicator was being set up", who));
     }
     if (Tuning* tuning = dispatch_.tuning()) tuning->on_left(who);
     if (Pairs* pairs = fabric_.pairs()) pairs->on_left(who);
@@ -113,7 +114,7 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
 }
 
 Communicator::~Communicator() {
-  const Status why = error(Code::Aborted, "the communicator was destroyed");
+  const Status why = error(ErrorCode::Aborted, "the communicator was destroyed");
   context_.cancel->set(why);
   chores_.wait();
   fabric_.stop();
@@ -136,7 +137,7 @@ bool Communicator::in_progress() const {
 Status Communicator::finish(TimePoint deadline) {
   if (context_.phase == Phase::Opening) {
     context_.cancel->set(
-        error(Code::Aborted, "it destroyed the communicator while that was being set up"));
+        error(ErrorCode::Aborted, "it destroyed the communicator while that was being set up"));
     chores_.wait();
     if (context_.phase != Phase::Ready) return {};
   }
@@ -182,16 +183,16 @@ void Communicator::shut_down(TimePoint deadline) {
 
 void Communicator::abort(const std::string& why) {
   if (context_.phase == Phase::Opening) {
-    context_.cancel->set(Status(Code::Aborted, why));
+    context_.cancel->set(Status(ErrorCode::Aborted, why));
     chores_.wait();
   }
   const Phase phase = context_.phase;
   if (phase == Phase::Opening || phase == Phase::Closed) return;
   const std::string cause = format("rank %d: %s", membership_.rank(), why.c_str());
-  membership_.verdict().report(Code::Aborted, membership_.rank(), cause);
+  membership_.verdict().report(ErrorCode::Aborted, membership_.rank(), cause);
   // Channels close when the others know why: else they may report a lost connection first.
   membership_.verdict().wait(std::chrono::milliseconds(1000));
-  dispatch_.stop(Status(Code::Aborted, cause));
+  dispatch_.stop(Status(ErrorCode::Aborted, cause));
   chores_.wait();
   // No memory of the user is touched once nothing is in flight.
   dispatch_.wait_until_idle();

@@ -116,7 +116,7 @@ void Dispatch::report(int culprit, const Status& status) {
   const std::string call = position(between->number).call;
   const auto& members = membership_.cluster().ranks;
   const auto global = [&](int local) { return members[static_cast<size_t>(local)]; };
-  verdict_.ask_why(Code::InvalidUsage, -1,
+  verdict_.ask_why(ErrorCode::InvalidUsage, -1,
                    {between->number, call, "the ranks disagree on " + call,
                     format("ranks %d and %d passed different counts or roots",
                            global(between->rank), global(between->other))});
@@ -133,7 +133,7 @@ bootstrap::Position Dispatch::position(uint64_t sequence) const {
 }
 
 void Dispatch::stop(Status status) {
-  const Code code = status.code();
+  const ErrorCode code = status.code();
   const std::string cause = status.message();
   if (!verdict_.settle(std::move(status))) return;
   context_.cancel->set(Status(code, cause));
@@ -143,7 +143,7 @@ void Dispatch::stop(Status status) {
     // Before anything is ended. Who has work in flight may only wait for a stream, and hear of the
     // failure nowhere else.
     const std::string standing = executor_ != nullptr ? executor_->standing() : "";
-    if (code == Code::Aborted || standing.empty()) {
+    if (code == ErrorCode::Aborted || standing.empty()) {
       context_.log.info("communicator failed: %s", cause.c_str());
     } else {
       context_.log.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
@@ -158,7 +158,7 @@ void Dispatch::stop(Status status) {
 Status Dispatch::known() {
   if (context_.phase == Phase::Opening) {
     return error(
-        Code::InvalidUsage,
+        ErrorCode::InvalidUsage,
         "the communicator is still being set up: ask hetcclCommGetAsyncError until it is no "
         "longer hetcclInProgress");
   }
@@ -169,7 +169,8 @@ Status Dispatch::check_ready() {
   if (context_.phase == Phase::Opening) return known();
   if (verdict_.failed()) return verdict_.await();
   if (context_.phase == Phase::Ready) return {};
-  return error(Code::InvalidUsage, "rank %d: the communicator was finalized or destroyed", rank());
+  return error(ErrorCode::InvalidUsage, "rank %d: the communicator was finalized or destroyed",
+               rank());
 }
 
 Status Dispatch::failure() {
@@ -187,7 +188,7 @@ Status Dispatch::failure() {
 Result<int> Dispatch::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
   HETCCL_TRY(known());
   if (on_device && !on_host_memory()) {
-    return error(Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "rank %d: the host cannot read a scalar in this device's memory: keep it in host "
                  "memory",
                  rank());
@@ -198,7 +199,7 @@ Result<int> Dispatch::create_pre_mul_sum(DataType type, const void* scalar, bool
 Status Dispatch::recode(const device::Reduction& reduction, void* native_stream) {
   HETCCL_TRY(check_ready());
   if ((device_->capabilities() & device::kEncodes) == 0) {
-    return error(Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "rank %d: its device, %s, has no kernels that encode: use host memory, with comm "
                  "NULL",
                  rank(), context_.options.device.c_str());

@@ -46,7 +46,7 @@ Status Fabric::join_cluster() {
   }
   const std::string& bytes = ids.value()[static_cast<size_t>(members[0])];
   if (bytes.size() != sizeof id.bytes) {
-    return error(Code::RemoteError, "rank %d sent a malformed cluster id", members[0]);
+    return error(ErrorCode::RemoteError, "rank %d sent a malformed cluster id", members[0]);
   }
   std::memcpy(id.bytes, bytes.data(), bytes.size());
   HETCCL_ASSIGN(
@@ -81,7 +81,7 @@ Status Fabric::measure(const tune::LinkToMeasure& link, const OnException& on_ex
   });
   if (cancel.is_set()) return cancel.reason();
   if (!in_time) {
-    return error(Code::Timeout, "rank %d does not answer on the link that is measured", peer);
+    return error(ErrorCode::Timeout, "rank %d does not answer on the link that is measured", peer);
   }
   if (!status.ok()) return status.with(format("measuring the link to rank %d", peer));
   if (first) {

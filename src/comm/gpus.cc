@@ -66,7 +66,8 @@ Result<device::Device*> Gpus::device(std::string_view name) {
   std::lock_guard lock(mutex_);
   if (!runtime().ok()) return runtime().status();
   if (!index || *index < 0)
-    return error(Code::InvalidArgument, "device \"%.80s\" is no GPU", std::string(name).c_str());
+    return error(ErrorCode::InvalidArgument, "device \"%.80s\" is no GPU",
+                 std::string(name).c_str());
   auto& gpu = gpus_[*index];
   if (gpu.device == nullptr) {
     HETCCL_ASSIGN(gpu.device, open(*index));
@@ -84,7 +85,7 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
     }
     return gpu.library.get();
   }
-  return error(Code::InternalError, "a device of no vendor");
+  return error(ErrorCode::InternalError, "a device of no vendor");
 }
 
 std::vector<Json> Gpus::describe_devices() {
@@ -138,7 +139,8 @@ std::vector<Json> Gpus::describe_libraries() {
     describe(row_.compiler, compiler().status(), [&] { return compiler().value().get(); });
   if (row_.library.empty()) return libraries;
   const bool left_out = library().ok() && library().value().path == topology::kNoLibrary;
-  const Status reason = error(Code::Unsupported, "switched off: each device is a cluster alone");
+  const Status reason =
+      error(ErrorCode::Unsupported, "switched off: each device is a cluster alone");
   describe(row_.library, left_out ? reason : library().status(),
            [&] { return &library().value(); });
   return libraries;

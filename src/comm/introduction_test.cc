@@ -74,7 +74,7 @@ TEST_CASE("what is gone is made anew, and what is wrong is told to each that ask
   damaged[1].pop_back();
   for (int i = 0; i < 2; ++i) {
     const auto refused = introductions.read(9, damaged);
-    CHECK(refused.status().code() == Code::RemoteError);
+    CHECK(refused.status().code() == ErrorCode::RemoteError);
     CHECK(refused.status().message().find("rank 1") != std::string::npos);
   }
   CHECK(introductions.read(9, cards(3)).ok());

@@ -34,7 +34,7 @@ Status Dispatch::check(const Work& work) {
     const auto is_any = [](const exec::Message& one) { return one.peer == exec::kAnyRank; };
     const auto& messages = work.messages;
     if (status.ok() && !on_host_memory() && std::any_of(messages.begin(), messages.end(), is_any)) {
-      status = error(Code::Unsupported,
+      status = error(ErrorCode::Unsupported,
                      "a rank on a GPU cannot receive from any rank: name the rank that sends, or "
                      "receive in a communicator that this rank is in with its host memory");
     }
@@ -68,12 +68,12 @@ Result<bool> Dispatch::is_captured(const Work& work, std::unique_lock<std::mutex
   if (work.collective == nullptr) {
     status = await_library(work, lock);
   } else if (!is_device_work_alone(work.collective->signature)) {
-    status = error(Code::InvalidUsage, "not all ranks are in one cluster with such a library");
+    status = error(ErrorCode::InvalidUsage, "not all ranks are in one cluster with such a library");
   }
   if (verdict_.failed()) return verdict_.await();
   if (status.ok()) return true;
   const std::string call = format("rank %d: %s: ", rank(), work.text().c_str());
-  if (status.code() != Code::InvalidUsage) return status.with(call + "recording a graph");
+  if (status.code() != ErrorCode::InvalidUsage) return status.with(call + "recording a graph");
   return status.with(call +
                      "its stream records a graph, which can only hold what the library of one "
                      "cluster does; call it outside the graph");
@@ -102,18 +102,18 @@ Status Dispatch::await_library(int peer, exec::Route& route, TimePoint deadline)
   const auto by_library = route.wait_until_settled(deadline, give_up);
   if (by_library.ok() && by_library.value()) return {};
   if (by_library.ok()) {
-    return error(Code::InvalidUsage,
+    return error(ErrorCode::InvalidUsage,
                  "a channel carries messages with rank %d, not the library of a cluster that both "
                  "are in",
                  peer);
   }
-  if (by_library.status().code() == Code::Timeout) {
-    return error(Code::Timeout,
+  if (by_library.status().code() == ErrorCode::Timeout) {
+    return error(ErrorCode::Timeout,
                  "rank %d has sent this rank no message, nor received one, which it takes for the "
                  "library to connect the two",
                  peer);
   }
-  return error(Code::RemoteError, "rank %d has left the communicator", peer);
+  return error(ErrorCode::RemoteError, "rank %d has left the communicator", peer);
 }
 
 bool Dispatch::is_device_work_alone(const Signature& signature) const {
@@ -267,7 +267,7 @@ Status Dispatch::wait_for_room(const Work& work, std::unique_lock<std::mutex>& l
     const bool room = engine.wait([&] { return !full(); }, work.deadline);
     lock.lock();
     if (!room) {
-      return error(Code::Timeout, "rank %d: %zu operations are in flight and none completed",
+      return error(ErrorCode::Timeout, "rank %d: %zu operations are in flight and none completed",
                    rank(), exec::Executor::kMaxInFlight);
     }
   }

@@ -37,7 +37,7 @@ std::optional<Mail::Bytes> Mail::take(int peer, TimePoint now, TimePoint& again)
       return std::move(heard.mapped());
     }
     HETCCL_TRY(told);
-    if (box.left) return error(Code::RemoteError, "rank %d has left the communicator", peer);
+    if (box.left) return error(ErrorCode::RemoteError, "rank %d has left the communicator", peer);
     if (now < box.due) {
       again = std::min(again, box.due);
       return std::nullopt;

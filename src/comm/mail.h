@@ -51,7 +51,7 @@ class Mail {
     const std::vector<uint8_t>& bytes = heard->value();
     T theirs;
     if (bytes.size() != sizeof theirs) {
-      return error(Code::RemoteError, "rank %d told %zu bytes, not %zu", peer, bytes.size(),
+      return error(ErrorCode::RemoteError, "rank %d told %zu bytes, not %zu", peer, bytes.size(),
                    sizeof theirs);
     }
     std::memcpy(&theirs, bytes.data(), sizeof theirs);

@@ -23,7 +23,7 @@ class LossySession final : public fake::NoteSession {
   std::atomic<bool> has_left{false};
 
   Status tell(int /*to*/, std::vector<uint8_t> note) override {
-    if (has_left) return error(Code::InvalidUsage, "this rank has left");
+    if (has_left) return error(ErrorCode::InvalidUsage, "this rank has left");
     ++told;
     unsigned times = 1;
     {
@@ -119,13 +119,13 @@ TEST_CASE("an exchange ends with the peer and with this rank, and news of either
   CHECK(two.hear(0).value() == 0);
   two.mails[0].on_left(1);
   CHECK(two.rung[0] == 1);
-  CHECK(two.hear(0).status().code() == Code::RemoteError);
+  CHECK(two.hear(0).status().code() == ErrorCode::RemoteError);
   two.sessions[1].has_left = true;
   two.mails[1].begin(0, uint64_t{7});
   CHECK(two.rung[1] == 1);
   CHECK(two.hear(1).value() == 7);  // it had told before it left
   two.mails[1].begin(0, uint64_t{8});
-  CHECK(two.hear(1).status().code() == Code::InvalidUsage);
+  CHECK(two.hear(1).status().code() == ErrorCode::InvalidUsage);
 }
 
 TEST_CASE("notes that are none, of other rounds or of another length do no harm") {
@@ -141,7 +141,7 @@ TEST_CASE("notes that are none, of other rounds or of another length do no harm"
   const std::vector<uint8_t> shorter = {'M', 0, 1, 0, 0, 0, 0, 0, 0, 0, 5};
   two.mails[0].on_note(1, shorter);
   two.mails[0].begin(1, uint64_t{7});
-  CHECK(two.hear(0).status().code() == Code::RemoteError);
+  CHECK(two.hear(0).status().code() == ErrorCode::RemoteError);
 }
 
 }  // namespace hetccl::comm

@@ -124,8 +124,8 @@ Status Dispatch::measure_calls(std::vector<topology::Measurement>& mine) {
   const auto time = time_calls(*executor, program, call);
   if (!time.ok()) {
     // A failure of this rank's own, before others see it close its connections.
-    const Code code = time.status().code();
-    const bool own = code != Code::RemoteError && code != Code::Timeout;
+    const ErrorCode code = time.status().code();
+    const bool own = code != ErrorCode::RemoteError && code != ErrorCode::Timeout;
     if (own && !context_.cancel->is_set() && !verdict_.failed()) report(rank(), time.status());
     // What was enqueued still uses its memory.
     fabric_.exclusively([&] { executor->abort(); });
@@ -158,7 +158,7 @@ Result<Duration> Dispatch::time_calls(exec::Executor& executor, exec::Program& p
     HETCCL_ASSIGN(const Ticket ticket, executor.launch(program, kOneSlice, call, *own_stream_));
     const auto over = [&] { return ticket.done() || cancel.is_set(); };
     if (!engine.wait(over, context_.init_deadline)) {
-      return error(Code::Timeout, "ranks do not answer while their calls are measured");
+      return error(ErrorCode::Timeout, "ranks do not answer while their calls are measured");
     }
     if (cancel.is_set()) return cancel.reason();
     HETCCL_TRY(fabric_.ccl().async_error());

@@ -83,7 +83,7 @@ Status Membership::give_up(Status cause) {
   if (context_.cancel->is_set()) cause = context_.cancel->reason();
   if (joined()) {
     // It may be how another rank's end looks from here, of which the coordinator is about to tell.
-    if (cause.code() == Code::RemoteError || cause.code() == Code::SystemError)
+    if (cause.code() == ErrorCode::RemoteError || cause.code() == ErrorCode::SystemError)
       verdict_.wait(Verdict::kNewsTime);
     if (!verdict_.failed()) {
       verdict_.report_own(rank(), cause);

@@ -78,11 +78,11 @@ bool PairOpening::hear_offer(TimePoint now, TimePoint& again) {
   if (!theirs->ok()) {
     end(theirs->status());
   } else if (mine == 0 || theirs->value().blocks == 0) {
-    end(error(Code::Unsupported,
+    end(error(ErrorCode::Unsupported,
               "rank %d has %d pairs already, or its launches wait for their kernels",
               mine > 0 ? peer_ : rank_, PairBudget::kMostPairs));
   } else if (owner_.stops()) {
-    end(error(Code::Aborted, "the communicator was destroyed"));
+    end(error(ErrorCode::Aborted, "the communicator was destroyed"));
   } else {
     share_.keep(static_cast<int>(std::min(mine, theirs->value().blocks)));
     pause_ = kFirstPause;
@@ -109,7 +109,7 @@ bool PairOpening::hear_id(TimePoint now, TimePoint& again) {
   if (!theirs->ok() || !failure_.ok()) {
     agree(theirs->ok() ? failure_ : theirs->status());
   } else if (!lower && theirs->value().made != 1) {
-    agree(error(Code::RemoteError, "rank %d has no id", peer_));
+    agree(error(ErrorCode::RemoteError, "rank %d has no id", peer_));
   } else {
     auto begun =
         owner_.begin_pair({lower ? own_id_ : theirs->value().id, lower ? 0 : 1, share_.blocks()});
@@ -163,9 +163,9 @@ bool PairOpening::hear_attempt(TimePoint now, TimePoint& again) {
   } else if (!theirs->ok()) {
     agree(theirs->status());
   } else if (!has && !would_retry_) {
-    agree(error(Code::Timeout, "%s", kInTheWay));
+    agree(error(ErrorCode::Timeout, "%s", kInTheWay));
   } else if (theirs->value().state == Attempt::Failed) {
-    agree(error(Code::RemoteError, "rank %d could not open the pair", peer_));
+    agree(error(ErrorCode::RemoteError, "rank %d could not open the pair", peer_));
   } else {
     retry(now);
   }
@@ -212,7 +212,7 @@ bool PairOpening::hear_outcome(TimePoint now, TimePoint& again) {
     until_ = now + kNewsTime;
     state_ = State::Doubting;
   } else if (const Outcome& theirs = told->value(); theirs.made != 1) {
-    end(error(Code::RemoteError, "rank %d could not open the pair", peer_));
+    end(error(ErrorCode::RemoteError, "rank %d could not open the pair", peer_));
   } else {
     state_ = State::Ended;
     owner_.carry(*this,

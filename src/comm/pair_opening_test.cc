@@ -78,13 +78,14 @@ class Pending final : public ccl::PendingPair {
     meeting_->come[side] = true;
   }
   std::optional<Made> poll(TimePoint now, TimePoint& again) override {
-    if (meeting_->outcome[side_] == Meeting::Failed) return error(Code::SystemError, "no memory");
+    if (meeting_->outcome[side_] == Meeting::Failed)
+      return error(ErrorCode::SystemError, "no memory");
     if (meeting_->come[0] && meeting_->come[1] && meeting_->outcome[1 - side_] != Meeting::Failed) {
       CHECK(meeting_->blocks[0] == meeting_->blocks[1]);
       if (meeting_->outcome[side_] == Meeting::Late) return std::unique_ptr<ccl::Communicator>();
       return std::unique_ptr<ccl::Communicator>(std::make_unique<Met>(meeting_->number));
     }
-    if (now >= deadline_) return error(Code::Timeout, "the other did not come");
+    if (now >= deadline_) return error(ErrorCode::Timeout, "the other did not come");
     again = std::min(again, deadline_);
     return std::nullopt;
   }
@@ -321,7 +322,7 @@ class World {
     if (rank.gone || (!rank.leaves && !schedule.happens(5))) return;
     rank.leaves = rank.rung = true;
     if (!troubles.abruptly && (rank.under_way() || !is_drained(rank))) return;
-    rank.cancel = error(Code::Aborted, "the communicator was destroyed");
+    rank.cancel = error(ErrorCode::Aborted, "the communicator was destroyed");
     rank.advance();
     rank.gone = true;
     for (int to = 0; to < kRanks; ++to)
@@ -332,9 +333,9 @@ class World {
 
 Status Session::tell(int to, std::vector<uint8_t> note) {
   if (world_.ranks[static_cast<size_t>(rank())]->gone)
-    return error(Code::InvalidUsage, "this rank has left");
+    return error(ErrorCode::InvalidUsage, "this rank has left");
   if (world_.troubles.breaks && rank() == 0 && world_.ranks[0]->holds())
-    return error(Code::SystemError, "the control plane is broken");
+    return error(ErrorCode::SystemError, "the control plane is broken");
   unsigned times = 1;
   if (world_.schedule.happens(world_.troubles.lost_notes)) times = 2 * world_.schedule.below(2);
   for (; times > 0; --times) world_.notes.push_back({rank(), to, note});
@@ -369,7 +370,8 @@ void Rank::send_or_receive(int peer, bool send) {
 }
 
 Result<ccl::UniqueId> Rank::make_id() {
-  if (world_.schedule.happens(world_.troubles.failed_ids)) return error(Code::SystemError, "no id");
+  if (world_.schedule.happens(world_.troubles.failed_ids))
+    return error(ErrorCode::SystemError, "no id");
   const uint64_t key = world_.meetings.size() + 1;
   auto meeting = std::make_shared<Meeting>();
   meeting->number = key;
@@ -450,7 +452,7 @@ TEST_CASE("a rank that has proposed numbers and cannot hear the peer's reports i
     }
     // The report fails the communicator: nobody waits any more.
     for (const auto& rank : world.ranks) {
-      rank->cancel = error(Code::Aborted, "the communicator has failed");
+      rank->cancel = error(ErrorCode::Aborted, "the communicator has failed");
       rank->advance();
       for (const auto& [number, one] : rank->peers) CHECK(one.opening == nullptr);
     }

@@ -177,7 +177,7 @@ void Pairs::refuse(int peer, const Status& why) {
 void Pairs::disagree(int peer, const Status& why) {
   Verdict& verdict = environment_.membership.verdict();
   if (verdict.failed()) return;
-  verdict.report(Code::RemoteError, peer,
+  verdict.report(ErrorCode::RemoteError, peer,
                  format("rank %d: agreeing with rank %d on how messages go: %s", rank_, peer,
                         why.message().c_str()));
 }
@@ -214,7 +214,7 @@ void Pairs::stop(TimePoint deadline) {
     rested_.wait_for(lock, patience,
                      [this] { return cancel_->is_set() || (!advances_ && !under_way_); });
   }
-  give_up(error(Code::Aborted, "the communicator was destroyed"));
+  give_up(error(ErrorCode::Aborted, "the communicator was destroyed"));
   driving_.wait();
 }
 

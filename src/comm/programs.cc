@@ -42,7 +42,7 @@ Status Programs::check(const tune::Key& key, const tune::Setting& setting,
                          tactics));
   plan::Spec spec{.collective = key.collective, .algorithm = setting.algorithm};
   if (key.root_cluster >= static_cast<int>(topology_.clusters().size()))
-    return error(Code::InvalidArgument, "there is no cluster %d", key.root_cluster);
+    return error(ErrorCode::InvalidArgument, "there is no cluster %d", key.root_cluster);
   if (key.root_cluster >= 0)
     spec.root = topology_.clusters()[static_cast<size_t>(key.root_cluster)].ranks.front();
   return plan::find_algorithm(spec, topology_).status();

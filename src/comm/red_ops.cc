@@ -23,7 +23,7 @@ Factor read(const void* scalar, DataType type) {
 }
 
 Status unknown(int number) {
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "op %d is no operator of this communicator: it was destroyed, made on another one, "
                "or never made",
                number);
@@ -33,10 +33,10 @@ Status unknown(int number) {
 
 Result<int> RedOps::create(DataType type, const void* scalar, ScalarRead when) {
   if (!is_valid(type)) {
-    return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
+    return error(ErrorCode::InvalidArgument, "datatype %d is none that hetccl knows",
                  static_cast<int>(type));
   }
-  if (scalar == nullptr) return error(Code::InvalidArgument, "scalar is null");
+  if (scalar == nullptr) return error(ErrorCode::InvalidArgument, "scalar is null");
   PreMulSum op{.type = type, .factor = {}};
   if (when == ScalarRead::Now)
     op.factor = read(scalar, type);
@@ -52,8 +52,8 @@ Result<int> RedOps::create(DataType type, const void* scalar, ScalarRead when) {
 
 Status RedOps::destroy(int number) {
   if (is_built_in(number)) {
-    return error(Code::InvalidArgument, "op %d is built in: only what was created is destroyed",
-                 number);
+    return error(ErrorCode::InvalidArgument,
+                 "op %d is built in: only what was created is destroyed", number);
   }
   std::lock_guard lock(mutex_);
   return made_.erase(number) == 1 ? Status() : unknown(number);
@@ -66,8 +66,9 @@ Result<Reducer> RedOps::find(int number, DataType type) const {
   if (found == made_.end()) return unknown(number);
   const PreMulSum& op = found->second;
   if (op.type != type) {
-    return error(Code::InvalidArgument, "op %d was made for %s, and this call's elements are %s",
-                 number, std::string(name_of(op.type)).c_str(), std::string(name_of(type)).c_str());
+    return error(ErrorCode::InvalidArgument,
+                 "op %d was made for %s, and this call's elements are %s", number,
+                 std::string(name_of(op.type)).c_str(), std::string(name_of(type)).c_str());
   }
   return Reducer{RedOp::PreMulSum, op.scalar == nullptr ? op.factor : read(op.scalar, type)};
 }

@@ -20,7 +20,7 @@ float value_of(const Result<Reducer>& found) {
 }
 
 void check_refused(const Status& status, const std::string& text) {
-  CHECK(status.code() == Code::InvalidArgument);
+  CHECK(status.code() == ErrorCode::InvalidArgument);
   CHECK_MESSAGE(status.message().find(text) != std::string::npos, status.message());
 }
 

@@ -11,7 +11,7 @@ namespace hetccl::comm {
 namespace {
 
 Status no_host_stream() {
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "stream is none of hetcclHostStreamCreate's: it was destroyed or never made");
 }
 
@@ -149,7 +149,7 @@ Status Runtime::refuse_device(std::string_view name) const {
   }
   for (const adaptor::Found& one : found_)
     if (!one.adaptor.ok()) others += format("; %s", one.adaptor.status().message().c_str());
-  return error(Code::Unsupported, "device \"%.80s\" is not available; there is \"%s\"%s",
+  return error(ErrorCode::Unsupported, "device \"%.80s\" is not available; there is \"%s\"%s",
                std::string(name).c_str(), device_->vendor().c_str(), others.c_str());
 }
 
@@ -165,7 +165,7 @@ Result<ccl::Library*> Runtime::library(const device::Device& device, const WaitL
   for (Gpus& gpus : gpus_) {
     if (gpus.vendor() == device.vendor()) return gpus.library(device);
   }
-  return error(Code::InternalError, "a device of no vendor");
+  return error(ErrorCode::InternalError, "a device of no vendor");
 }
 
 transport::Transport* Runtime::transport(

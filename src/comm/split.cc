@@ -29,12 +29,12 @@ Result<std::vector<Wish>> decode(const std::vector<Bytes>& all) {
   std::vector<Wish> wishes;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].size() != sizeof(Wish)) {
-      return error(Code::InvalidUsage, "rank %zu does not split: it exchanges something else",
+      return error(ErrorCode::InvalidUsage, "rank %zu does not split: it exchanges something else",
                    rank);
     }
     std::memcpy(&wishes.emplace_back(), all[rank].data(), sizeof(Wish));
     if (wishes.back().color < kNoColor) {
-      return error(Code::InvalidArgument,
+      return error(ErrorCode::InvalidArgument,
                    "rank %zu gave color %d: colors are 0 and more, or HETCCL_SPLIT_NOCOLOR", rank,
                    wishes.back().color);
     }
@@ -98,7 +98,7 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
   const Bytes& bytes = ids[static_cast<size_t>(members.front())];
   Seat seat;
   if (bytes.size() != seat.id.size()) {
-    return error(Code::RemoteError, "rank %d could not start the new communicator",
+    return error(ErrorCode::RemoteError, "rank %d could not start the new communicator",
                  members.front());
   }
   std::copy(bytes.begin(), bytes.end(), seat.id.begin());

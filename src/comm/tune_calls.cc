@@ -42,16 +42,16 @@ Status Dispatch::set_tuning(std::string_view json) {
   HETCCL_TRY(check_ready());
   HETCCL_ASSIGN(const Json given, Json::parse(json, "the setting", kMostBytes));
   const auto key = tune::key_from_json(given["key"]);
-  if (!key) return error(Code::InvalidArgument, "\"key\" is no key of hetcclCommGetTuning's");
+  if (!key) return error(ErrorCode::InvalidArgument, "\"key\" is no key of hetcclCommGetTuning's");
   const auto setting = tune::setting_from_json(given["setting"]);
   if (!setting) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "\"setting\" is none: {algorithm, slice_bytes, depth, tcp_streams, gpu_blocks, "
                  "host_threads, nccl_algorithm, nccl_protocol, nccl_channels}");
   }
   if (tuning_ == nullptr) {
     return error(
-        Code::InvalidUsage,
+        ErrorCode::InvalidUsage,
         "nothing can be tuned here: HETCCL_DETERMINISTIC=1 is set, or all ranks are in one "
         "cluster whose library decides alone (one of GPUs can be told with "
         "HETCCL_TUNE=online, step or frozen: docs/tuning.md)");

@@ -4,12 +4,12 @@
 
 namespace hetccl::comm {
 
-void Verdict::report(Code code, int culprit, const std::string& reason) {
+void Verdict::report(ErrorCode code, int culprit, const std::string& reason) {
   log_.debug("reporting: %s", reason.c_str());
   session_->report({code, culprit, reason});
 }
 
-void Verdict::ask_why(Code code, int culprit, const exec::Stall& stall) {
+void Verdict::ask_why(ErrorCode code, int culprit, const exec::Stall& stall) {
   log_.debug("asking why: %s: %s", stall.what.c_str(), stall.detail.c_str());
   session_->report_stall(bootstrap::Stall{{code, culprit, stall.what},
                                           stall.sequence,
@@ -56,7 +56,7 @@ Status Verdict::await() {
   wait(limit_);
   const Status found = cause();
   if (!found.ok()) return found;
-  return error(Code::RemoteError, "rank %d: a failure was reported, and no cause came back",
+  return error(ErrorCode::RemoteError, "rank %d: a failure was reported, and no cause came back",
                log_.rank);
 }
 

@@ -33,13 +33,13 @@ class Verdict {
   /// Reports go to the coordinator of `session`. By the thread that opens, before it opens more.
   void join(bootstrap::Session& session) { session_ = &session; }
   /// Tells the coordinator of a failure. Does not block.
-  void report(Code code, int culprit, const std::string& reason);
+  void report(ErrorCode code, int culprit, const std::string& reason);
   /// Reports what this rank has seen; the reason begins with its rank.
   void report_own(int culprit, const Status& seen) {
     report(seen.code(), culprit, format("rank %d: %s", log_.rank, seen.message().c_str()));
   }
   /// Has the coordinator ask all ranks why this one is stuck. Does not block.
-  void ask_why(Code code, int culprit, const exec::Stall& stall);
+  void ask_why(ErrorCode code, int culprit, const exec::Stall& stall);
 
   /// Fixes the cause and starts the last wait; false when there is a cause already.
   bool settle(Status cause);
@@ -74,7 +74,7 @@ class Verdict {
   mutable std::mutex mutex_;         // guards what follows
   std::condition_variable settled_;  // there is a cause
   Status cause_;
-  Status out_of_memory_ = error(Code::SystemError, "out of memory");
+  Status out_of_memory_ = error(ErrorCode::SystemError, "out of memory");
   TimePoint last_wait_ends_{};  // not changed once `failed_`
   std::atomic<bool> failed_{false};
 };

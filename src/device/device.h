@@ -60,7 +60,7 @@ class Event {
 using Reduction = hetccl::Reduction;
 
 /// A piece of a stream's work, for `Device::run`.
-struct Work {
+struct StreamWork {
   enum class Kind : uint8_t { Wait, Write, Copy, Reduce } kind{};
   Flag* flag = nullptr;  ///< Wait, Write
   uint32_t value = 0;
@@ -132,21 +132,21 @@ class Device {
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
   /// Enqueues `work` in its order, as few launches as may be. With `spins` a kernel may wait for
   /// flags: where nobody else computes on the device meanwhile. SystemError without kBatches.
-  virtual Status run(Stream& stream, std::span<const Work> work, bool spins) {
+  virtual Status run(Stream& stream, std::span<const StreamWork> work, bool spins) {
     static_cast<void>(stream), static_cast<void>(work), static_cast<void>(spins);
-    return error(Code::SystemError, "%s launches nothing together", vendor().c_str());
+    return error(ErrorCode::SystemError, "%s launches nothing together", vendor().c_str());
   }
   /// Enqueues one piece by itself.
-  Status enqueue(Stream& stream, const Work& work) {
+  Status enqueue(Stream& stream, const StreamWork& work) {
     const Reduction& reduction = work.reduction;
     switch (work.kind) {
-      case Work::Kind::Wait:
+      case StreamWork::Kind::Wait:
         return wait_flag(stream, *work.flag, work.value);
-      case Work::Kind::Write:
+      case StreamWork::Kind::Write:
         return write_flag(stream, *work.flag, work.value);
-      case Work::Kind::Copy:
+      case StreamWork::Kind::Copy:
         return copy_soon(stream, reduction.dst, reduction.srcs[0], reduction.count);
-      case Work::Kind::Reduce:
+      case StreamWork::Kind::Reduce:
         return reduce(stream, reduction);
     }
     return {};

@@ -4,22 +4,22 @@
 
 namespace hetccl::exec {
 
-using device::Work;
+using device::StreamWork;
 
 Status Batch::wait_flag(device::Stream& stream, device::Flag& flag, uint32_t value) {
   if (!holds_) return device_.wait_flag(stream, flag, value);
-  return hold(stream, {.kind = Work::Kind::Wait, .flag = &flag, .value = value});
+  return hold(stream, {.kind = StreamWork::Kind::Wait, .flag = &flag, .value = value});
 }
 
 Status Batch::write_flag(device::Stream& stream, device::Flag& flag, uint32_t value) {
   if (!holds_) return device_.write_flag(stream, flag, value);
-  return hold(stream, {.kind = Work::Kind::Write, .flag = &flag, .value = value});
+  return hold(stream, {.kind = StreamWork::Kind::Write, .flag = &flag, .value = value});
 }
 
 Status Batch::copy(device::Stream& stream, void* dst, const void* src, size_t bytes) {
   if (launches_ == Launches::Block) return device_.copy(stream, dst, src, bytes);
   if (!holds_) return device_.copy_soon(stream, dst, src, bytes);
-  Work work{.kind = Work::Kind::Copy};
+  StreamWork work{.kind = StreamWork::Kind::Copy};
   work.reduction.dst = dst;
   work.reduction.srcs[work.reduction.n_srcs++] = src;
   work.reduction.count = bytes;
@@ -29,10 +29,10 @@ Status Batch::copy(device::Stream& stream, void* dst, const void* src, size_t by
 
 Status Batch::reduce(device::Stream& stream, const device::Reduction& reduction) {
   if (!holds_) return device_.reduce(stream, reduction);
-  return hold(stream, {.kind = Work::Kind::Reduce, .reduction = reduction});
+  return hold(stream, {.kind = StreamWork::Kind::Reduce, .reduction = reduction});
 }
 
-Status Batch::hold(device::Stream& stream, Work&& work) {
+Status Batch::hold(device::Stream& stream, StreamWork&& work) {
   if (stream_ != &stream) HETCCL_TRY(flush());
   stream_ = &stream;
   work_.push_back(std::move(work));

@@ -30,13 +30,13 @@ class Batch {
   Status flush();
 
  private:
-  Status hold(device::Stream& stream, device::Work&& work);
+  Status hold(device::Stream& stream, device::StreamWork&& work);
 
   device::Device& device_;
   const Launches launches_;
   const bool holds_;
   device::Stream* stream_ = nullptr;  // of `work_`
-  std::vector<device::Work> work_;
+  std::vector<device::StreamWork> work_;
 };
 
 }  // namespace hetccl::exec

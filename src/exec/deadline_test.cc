@@ -110,7 +110,7 @@ TEST_CASE("a call that has not ended passes its deadline, once its flag would ha
     f.poll_at(ms);
   }
   REQUIRE(f.faults.size() == 1);
-  CHECK(f.faults[0].code() == Code::Timeout);
+  CHECK(f.faults[0].code() == ErrorCode::Timeout);
   gate.word.store(1);
 }
 
@@ -122,5 +122,5 @@ TEST_CASE("a driver that does not return does not put the deadline off for ever"
   CHECK(f.faults.empty());
   f.poll_at(1100);
   REQUIRE(f.faults.size() == 1);
-  CHECK(f.faults[0].code() == Code::Timeout);
+  CHECK(f.faults[0].code() == ErrorCode::Timeout);
 }

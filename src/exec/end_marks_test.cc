@@ -21,11 +21,11 @@ struct MarksDevice : testing::QueueDevice {
   const device::Stream* unknown = nullptr;          // no event is recorded on that
 
   Status record(device::Event& event, device::Stream& stream) override {
-    if (&stream == unknown) return error(Code::SystemError, "no such stream");
+    if (&stream == unknown) return error(ErrorCode::SystemError, "no such stream");
     return QueueDevice::record(event, stream);
   }
   Status write_flag(device::Stream& stream, device::Flag& flag, uint32_t value) override {
-    if (refuses) return error(Code::SystemError, "the driver is gone");
+    if (refuses) return error(ErrorCode::SystemError, "the driver is gone");
     is_inside = true;
     while (held) std::this_thread::yield();
     ++flags_written;

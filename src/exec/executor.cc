@@ -62,7 +62,7 @@ void Executor::connect(const Peer& peer) {
   }
   const bool copies = !host_memory_ || options_.windows;  // as `open` has made streams for it
   if (peer.window != nullptr && !copies && !faulted_) {
-    fault({error(Code::InternalError,
+    fault({error(ErrorCode::InternalError,
                  "a window with rank %d, and no streams that copy into it. This is a defect of "
                  "hetccl: please report it",
                  peer.rank),
@@ -238,7 +238,7 @@ bool Executor::has_failed_library(const Operation& op) {
 
 void Executor::require(bool holds, const char* invariant) {
   if (holds || faulted_) return;
-  fault({error(Code::InternalError,
+  fault({error(ErrorCode::InternalError,
                "hetccl has lost track of its calls (broken: %s): data may be wrong. This is a "
                "defect of hetccl: please report it, with what HETCCL_DUMP writes",
                invariant),

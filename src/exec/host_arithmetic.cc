@@ -55,7 +55,7 @@ Status HostReductions::prepare(size_t n, size_t n_srcs, size_t bytes) {
 
 Status HostReductions::enqueue(device::Stream& stream, const device::Reduction& reduction) {
   if (calls_.size() == calls_.capacity()) {
-    return error(Code::InternalError, "more than the %zu reductions that were announced",
+    return error(ErrorCode::InternalError, "more than the %zu reductions that were announced",
                  calls_.size());
   }
   device::Reduction& call = calls_.emplace_back(reduction);

@@ -73,7 +73,7 @@ Status Interpreter::run_on_stream(Frame& frame, lower::Issue issue) {
 
 Status Interpreter::record(Operation& op, device::Stream& user) {
   if (!op.code->runs_on_user_stream()) {
-    return error(Code::InternalError,
+    return error(ErrorCode::InternalError,
                  "a graph was to record what runs on several streams. This is a defect of hetccl: "
                  "please report it");
   }
@@ -143,7 +143,8 @@ Status Interpreter::run(Frame& frame, lower::Issue issue) {
     case Opcode::Finish:
       return finish(op, streams_[code.queue]);
     default:
-      return error(Code::InternalError, "%s on a stream", describe(*op.code, issue.index).c_str());
+      return error(ErrorCode::InternalError, "%s on a stream",
+                   describe(*op.code, issue.index).c_str());
   }
 }
 
@@ -183,7 +184,7 @@ Status Interpreter::finish(Operation& op, device::Stream* stream) {
 Result<Window*> Interpreter::window_of(const Frame& frame, const lower::Message& message) {
   if (message.lane < frame.windows.size() && frame.windows[message.lane] != nullptr)
     return frame.windows[message.lane];
-  return error(Code::InternalError,
+  return error(ErrorCode::InternalError,
                "a message of lane %u has no window. This is a defect of hetccl: please report it",
                unsigned{message.lane});
 }

@@ -54,7 +54,7 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
   if (!op.code->one_library_call && options_.on_published) options_.on_published();
   Status status;
   if (aborted_.load(std::memory_order_seq_cst)) {
-    status = error(Code::Aborted, "the communicator was aborted");
+    status = error(ErrorCode::Aborted, "the communicator was aborted");
   } else if (call.begun) {
     status = collectives_.interpreter->enqueue(op, &user, {}, {lower::Part::Section::Epilogue});
   } else {

@@ -7,9 +7,9 @@
 
 namespace {
 
-using hetccl::Code;
 using hetccl::Collective;
 using hetccl::DataType;
+using hetccl::ErrorCode;
 using hetccl::RedOp;
 using hetccl::Status;
 using hetccl::TaskQueue;
@@ -153,7 +153,7 @@ TEST_CASE("an abort reaches a collective whose launch blocks, and ends those tha
   CHECK(f.library.aborted);
   f.drive();
   CHECK(f.executor->idle());
-  CHECK(f.launch().status().code() == Code::Aborted);
+  CHECK(f.launch().status().code() == ErrorCode::Aborted);
   f.drive();
   f.check_drained();
 }
@@ -200,7 +200,7 @@ TEST_CASE("a channel whose counts go back fails the communicator, with a text") 
   f.channel.completed = 2;
   f.executor->poll(hetccl::steady_clock().now());
   REQUIRE(f.faults.size() == 1);
-  CHECK(f.faults[0].code() == Code::InternalError);
+  CHECK(f.faults[0].code() == ErrorCode::InternalError);
   const std::string& text = f.faults[0].message();
   CHECK_MESSAGE(text.find("a channel's counts only grow") != std::string::npos, text);
 }
@@ -210,7 +210,7 @@ TEST_CASE("a completion of a message that nobody posted fails the communicator, 
   f.channel.completed = 1;
   for (int times = 0; times < 2; ++times) f.executor->poll(hetccl::steady_clock().now());
   REQUIRE(f.faults.size() == 1);
-  CHECK(f.faults[0].code() == Code::InternalError);
+  CHECK(f.faults[0].code() == ErrorCode::InternalError);
   const std::string& text = f.faults[0].message();
   CHECK_MESSAGE(text.find("lost track of its messages with rank 1") != std::string::npos, text);
   CHECK_MESSAGE(text.find("only a message that was posted completes") != std::string::npos, text);

@@ -62,7 +62,7 @@ Result<Ticket> Executor::launch(std::span<const Message> messages, TimePoint now
   const Ticket ticket(launching_.front()->completion);
   status = publish();
   if (status.ok() && options_.on_published) options_.on_published();
-  if (status.ok() && aborted_) status = error(Code::Aborted, "the communicator was aborted");
+  if (status.ok() && aborted_) status = error(ErrorCode::Aborted, "the communicator was aborted");
   if (status.ok()) status = enqueue(user);
   if (status.ok()) return ticket;
   give_up(user);

@@ -6,9 +6,9 @@
 
 namespace {
 
-using hetccl::Code;
 using hetccl::Collective;
 using hetccl::DataType;
+using hetccl::ErrorCode;
 using hetccl::RedOp;
 using hetccl::device::kFlagAborted;
 using hetccl::exec::Arena;
@@ -325,7 +325,7 @@ TEST_CASE("an arena grows at least twofold, keeps what it has when refused, and 
     CHECK(device.blocks == 1);
 
     device.largest_block = 1000;
-    CHECK(arena.reserve(1001).code() == Code::SystemError);
+    CHECK(arena.reserve(1001).code() == ErrorCode::SystemError);
     CHECK(arena.data() == second);
     std::memset(arena.data(), 1, 200);
   }
@@ -337,7 +337,7 @@ TEST_CASE("an operation without memory is an error, and the next one may succeed
   f.device.largest_block = 4096;
   f.call.signature.count = 1 << 20;
   CHECK(f.op.prepare(f.lowered(1 << 17, 8), f.call).ok());
-  CHECK(f.op.use_own_buffers().code() == Code::SystemError);
+  CHECK(f.op.use_own_buffers().code() == ErrorCode::SystemError);
   f.call.signature.count = 1000;
   CHECK(f.op.prepare(f.lowered(128, 8), f.call).ok());
   CHECK(f.op.use_own_buffers().ok());

@@ -132,7 +132,7 @@ TEST_CASE("a malformed plan is refused when it is to run") {
   plan.steps[1].srcs.clear();
   Program program = bound(plan);
   const auto lowered = program.lower_for(shape(1000));
-  CHECK(lowered.status().code() == Code::InternalError);
+  CHECK(lowered.status().code() == ErrorCode::InternalError);
   CHECK(lowered.status().message().find("plan test: step 1 of 2") != std::string::npos);
 }
 

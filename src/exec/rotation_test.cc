@@ -7,7 +7,7 @@
 
 namespace {
 
-using hetccl::Code;
+using hetccl::ErrorCode;
 using hetccl::exec::Rotation;
 using hetccl::exec::testing::QueueDevice;
 
@@ -84,8 +84,8 @@ TEST_CASE("without memory the buffers stay as they were") {
   RotationFixture f;
   const auto first = f.take(0, 0), second = f.take(1, 0);
   f.device.largest_block = 4000;
-  CHECK(f.rotation->take(2, 0, 5000, 0).status().code() == Code::SystemError);
-  CHECK(f.rotation->take(2, 2, 5000, 0).status().code() == Code::SystemError);
+  CHECK(f.rotation->take(2, 0, 5000, 0).status().code() == ErrorCode::SystemError);
+  CHECK(f.rotation->take(2, 2, 5000, 0).status().code() == ErrorCode::SystemError);
   const auto next = f.take(2, 0);
   CHECK(next.buffers == first.buffers);
   CHECK(next.before == 1);

@@ -11,9 +11,9 @@ constexpr auto kGlance = std::chrono::milliseconds(1);
 Status Route::wait(Lock& lock, const std::function<bool()>& ready, TimePoint deadline,
                    const std::function<bool()>& give_up) {
   while (!ready()) {
-    if (give_up()) return error(Code::Aborted, "the communicator was aborted");
+    if (give_up()) return error(ErrorCode::Aborted, "the communicator was aborted");
     if (clock_.now() >= deadline)
-      return error(Code::Timeout, "the other end has not agreed in time on how messages go");
+      return error(ErrorCode::Timeout, "the other end has not agreed in time on how messages go");
     changed_.wait_for(lock, kGlance);
   }
   return {};

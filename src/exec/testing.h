@@ -50,7 +50,7 @@ class Library : public ccl::Communicator {
  private:
   Status next() {
     if (meanwhile) meanwhile();
-    if (calls++ == refused) return error(Code::SystemError, "the library refused");
+    if (calls++ == refused) return error(ErrorCode::SystemError, "the library refused");
     return {};
   }
 };
@@ -71,7 +71,7 @@ class QueueDevice : public device::Device {
   [[nodiscard]] std::string architecture() const override { return "test"; }
 
   Result<void*> allocate(size_t bytes) override {
-    if (bytes > largest_block) return error(Code::SystemError, "no room for %zu bytes", bytes);
+    if (bytes > largest_block) return error(ErrorCode::SystemError, "no room for %zu bytes", bytes);
     ++blocks;
     allocated_bytes += bytes;
     return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -91,7 +91,7 @@ class QueueDevice : public device::Device {
     return std::unique_ptr<device::Stream>(std::move(stream));
   }
   Result<std::unique_ptr<device::Stream>> wrap_stream(void* /*native*/) override {
-    return error(Code::Unsupported, "the test wraps no stream");
+    return error(ErrorCode::Unsupported, "the test wraps no stream");
   }
   Result<std::unique_ptr<device::Event>> create_event() override {
     return std::unique_ptr<device::Event>(std::make_unique<QueueEvent>());
@@ -134,7 +134,7 @@ class QueueDevice : public device::Device {
     });
   }
   Status reduce(device::Stream& /*stream*/, const device::Reduction& /*reduction*/) override {
-    return error(Code::Unsupported, "the test reduces nothing");
+    return error(ErrorCode::Unsupported, "the test reduces nothing");
   }
   bool progress() override {
     bool moved = false;

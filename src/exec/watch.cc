@@ -10,7 +10,7 @@ std::chrono::milliseconds::rep time_given(const Call& call) {
 }
 
 Fault fault_of_departed(const Operation& message, int peer) {
-  return {error(Code::RemoteError, "%s cannot complete: rank %d has left the communicator",
+  return {error(ErrorCode::RemoteError, "%s cannot complete: rank %d has left the communicator",
                 describe(message.message).c_str(), peer),
           peer,
           {}};
@@ -22,7 +22,7 @@ Fault fault_of_late(Operation& op) {
                           : message.peer == kAnyRank ? "no rank has sent it"
                           : message.send ? format("rank %d has not received it", message.peer)
                                          : format("rank %d has not sent it", message.peer);
-  return {error(Code::Timeout, "%s timed out after %lld ms: %s", describe(message).c_str(),
+  return {error(ErrorCode::Timeout, "%s timed out after %lld ms: %s", describe(message).c_str(),
                 static_cast<long long>(time_given(op.call)), why.c_str()),
           std::max(message.peer, -1),
           {}};
@@ -76,7 +76,7 @@ Fault Watch::fault_of(const Wire::Broken& broken) {
     const bool left = options_.departures != nullptr && options_.departures->has_left(broken.peer);
     return left ? fault_of_departed(op, broken.peer) : Fault{status, broken.peer, {}};
   }
-  if (status.code() != Code::InvalidUsage) return {status, broken.peer, {}};
+  if (status.code() != ErrorCode::InvalidUsage) return {status, broken.peer, {}};
   const Call& call = op.call;
   Stall stalled;
   stalled.sequence = call.sequence;
@@ -99,7 +99,7 @@ std::optional<Fault> Watch::check_departures(TimePoint now) {
     abandoned_since_ = now;
   }
   if (now - abandoned_since_ < options_.departure_grace) return {};
-  return stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
+  return stall(ErrorCode::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
 }
 
 // What has arrived from a rank that has left is still to be had.
@@ -135,11 +135,11 @@ std::optional<Fault> Watch::check_any_source(TimePoint now) {
     return !order->send && !is_gone(*order, now);
   });
   if (any_left) return {};
-  return Fault{
-      error(Code::RemoteError, "%s cannot complete: all other ranks have left the communicator",
-            describe(unmatched->message).c_str()),
-      -1,
-      {}};
+  return Fault{error(ErrorCode::RemoteError,
+                     "%s cannot complete: all other ranks have left the communicator",
+                     describe(unmatched->message).c_str()),
+               -1,
+               {}};
 }
 
 std::optional<Fault> Watch::check_library(const Operation& message) {
@@ -169,7 +169,7 @@ std::optional<Fault> Watch::check_deadlines(TimePoint now) {
     Operation& op = in_flight_.at(n);
     if (now < op.call.deadline || op.ended()) continue;
     if (may_have_ended(n, now)) return {};
-    return stall(Code::Timeout, op.call,
+    return stall(ErrorCode::Timeout, op.call,
                  format("timed out after %lld ms", static_cast<long long>(time_given(op.call))),
                  -1);
   }
@@ -225,7 +225,7 @@ std::string Watch::standing() {
 }
 
 // `departed`: a rank that has left, or -1.
-Fault Watch::stall(Code code, const Call& call, const std::string& how, int departed) {
+Fault Watch::stall(ErrorCode code, const Call& call, const std::string& how, int departed) {
   const uint64_t oldest = in_flight_.oldest();
   const bool begun = has_begun(oldest);
   const std::vector<int> late = begun ? wire_.awaited_peers() : std::vector<int>();
@@ -244,7 +244,7 @@ Fault Watch::stall(Code code, const Call& call, const std::string& how, int depa
 
 Fault Watch::explain(Fault fault) {
   if (fault.stall || !abandoned_) return fault;
-  return stall(Code::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
+  return stall(ErrorCode::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
 }
 
 }  // namespace hetccl::exec

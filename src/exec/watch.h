@@ -57,7 +57,7 @@ class Watch {
   bool may_have_ended(uint64_t number, TimePoint now);
   [[nodiscard]] bool has_begun(uint64_t number);
   [[nodiscard]] std::string place_of(uint64_t number);
-  Fault stall(hetccl::Code code, const Call& call, const std::string& how, int departed);
+  Fault stall(ErrorCode code, const Call& call, const std::string& how, int departed);
 
   WatchOptions options_;
   InFlight& in_flight_;  // collectives

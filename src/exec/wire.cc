@@ -67,7 +67,7 @@ void Wire::connect(const Peer& peer, const Carried& carried) {
 bool Wire::require(bool holds, const Lane& lane, const char* invariant) {
   if (holds) return true;
   if (status_.ok()) {
-    status_ = error(Code::InternalError,
+    status_ = error(ErrorCode::InternalError,
                     "hetccl has lost track of its messages with rank %d (broken: %s): data may be "
                     "wrong. This is a defect of hetccl: please report it, with what HETCCL_DUMP "
                     "writes",
@@ -323,7 +323,7 @@ void Wire::close() {
 std::optional<Fault> Wire::find_abandoned() const {
   for (const Lane* lane : shared_) {
     if (!lane->window->abandoned()) continue;
-    return Fault{error(Code::RemoteError, "rank %d has given the communicator up", lane->peer),
+    return Fault{error(ErrorCode::RemoteError, "rank %d has given the communicator up", lane->peer),
                  lane->peer,
                  {}};
   }

@@ -85,7 +85,7 @@ TEST_CASE("an error ends the walk over all instructions") {
   const Code code = Job(exchange()).code();
   int visited = 0;
   const Status status = for_each_issue(code, 8, [&](Issue) -> Status {
-    return ++visited < 20 ? Status() : error(hetccl::Code::InternalError, "stop");
+    return ++visited < 20 ? Status() : error(ErrorCode::InternalError, "stop");
   });
   CHECK(status.message() == "stop");
   CHECK(visited == 20);

@@ -44,7 +44,7 @@ class Emitter {
       const plan::Region& region = message.send ? step.srcs[0] : step.dst;
       code_.messages.push_back({message.send, static_cast<uint16_t>(lane_of(post.queue)), post.step,
                                 step.message, code_.staged_blocks, region});
-      code_.staged_blocks += message.route == Route::Staged ? region.blocks : 0;
+      code_.staged_blocks += message.via == Via::Staged ? region.blocks : 0;
     }
     code_.fixed_slices = graph_.plan.slicing == plan::Slicing::Fixed;
     code_.one_library_call = is_one_library_call(graph_.plan);
@@ -134,7 +134,7 @@ class Emitter {
     std::vector<bool> done(code_.lanes.size());
     for (const MessageNodes& message : graph_.messages) {
       const QueueId queue = graph_.code(message.post).queue;
-      if (message.send || message.route != Route::Staged || !code_.rotates) continue;
+      if (message.send || message.via != Via::Staged || !code_.rotates) continue;
       if (done[lane_of(queue)]) continue;
       done[lane_of(queue)] = true;
       add(Opcode::Acquire, queue);

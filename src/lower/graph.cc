@@ -144,7 +144,7 @@ Result<Graph> build_graph(const plan::RankPlan& plan, const Target& target,
   // A step has at most four nodes, and each of these two syncs.
   const size_t most = std::max(8 * plan.steps.size() + 8, kStreams + 3 * target.lanes.size());
   if (most > kNoNode) {
-    return error(hetccl::Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "plan %s: %zu steps with %zu peers are too many to lower: use fewer or larger "
                  "clusters",
                  plan.name.c_str(), plan.steps.size(), target.lanes.size());
@@ -152,7 +152,7 @@ Result<Graph> build_graph(const plan::RankPlan& plan, const Target& target,
   Graph graph{plan, target, geometry};
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (!is_well_formed(plan, s)) {
-      return error(hetccl::Code::InternalError, "plan %s: step %zu of %zu is malformed",
+      return error(ErrorCode::InternalError, "plan %s: step %zu of %zu is malformed",
                    plan.name.c_str(), s, plan.steps.size());
     }
     const auto index = static_cast<uint16_t>(s);

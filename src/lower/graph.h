@@ -32,12 +32,12 @@ struct Node {
 };
 
 /// How a message goes between this rank's memory and the transport.
-enum class Route : uint8_t { Direct, Staged, Ring };
+enum class Via : uint8_t { Direct, Staged, Ring };
 
 /// The nodes of one message, as far as there are any.
 struct MessageNodes {
   bool send = false;
-  Route route = Route::Direct;
+  Via via = Via::Direct;
   NodeId post = kNoNode;  ///< Send, Recv or its header
   NodeId copy = kNoNode;  ///< out of the device, or into it
   NodeId acknowledge = kNoNode;

@@ -15,7 +15,7 @@ using namespace testing;
 void check_refused(RankPlan plan, const char* why) {
   const Job job(std::move(plan));
   const auto code = lower(job.plan, job.target, job.geometry);
-  CHECK(code.status().code() == hetccl::Code::InternalError);
+  CHECK(code.status().code() == ErrorCode::InternalError);
   CAPTURE(code.status().message());
   CHECK(code.status().message().find(why) != std::string::npos);
 }

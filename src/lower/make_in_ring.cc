@@ -60,7 +60,7 @@ void make_in_ring(Graph& graph) {
   if (!graph.target.host_memory) return;
   for (uint16_t number = 0; number < graph.messages.size(); ++number) {
     const MessageNodes& message = graph.messages[number];
-    if (!message.send || message.route != Route::Ring) continue;
+    if (!message.send || message.via != Via::Ring) continue;
     if (graph.code(message.copy).srcs[0].memory != Memory::Scratch) continue;
     const std::optional<NodeId> maker = find_maker(graph, message);
     if (maker && keeps_order(graph, message, *maker)) elide_copy(graph, number, *maker);

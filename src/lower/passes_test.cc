@@ -54,7 +54,7 @@ TEST_CASE("stage_messages leaves alone what the transport reaches") {
   stage_messages(graph);
   CHECK(graph.nodes.size() == 5);
   for (const MessageNodes& message : graph.messages) {
-    CHECK(message.route == Route::Direct);
+    CHECK(message.via == Via::Direct);
     CHECK(message.copy == kNoNode);
   }
 }
@@ -64,7 +64,7 @@ TEST_CASE("stage_messages copies between the device and staging memory") {
   Graph graph = job.graph();
   stage_messages(graph);
   const MessageNodes &sent = graph.messages[0], &received = graph.messages[1];
-  CHECK(sent.route == Route::Staged);
+  CHECK(sent.via == Via::Staged);
   REQUIRE(graph.nodes.size() == 7);
   CHECK(body_of(graph) == std::vector<NodeId>{0, sent.copy, 1, 2, received.copy, 3, 4});
   CHECK(graph.code(sent.copy).queue == kOut);
@@ -87,7 +87,7 @@ TEST_CASE("stage_messages sends headers alone where a ring is shared") {
   Graph graph = job.graph();
   stage_messages(graph);
   const MessageNodes &sent = graph.messages[0], &received = graph.messages[1];
-  CHECK(sent.route == Route::Ring);
+  CHECK(sent.via == Via::Ring);
   CHECK(graph.code(1).op == Opcode::SendHeader);
   CHECK(graph.code(2).op == Opcode::RecvHeader);
   CHECK(graph.nodes[sent.copy].reserves == std::vector<uint16_t>{0});

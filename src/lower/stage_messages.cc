@@ -17,7 +17,7 @@ void stage_send(Graph& graph, uint16_t number, const Operand& place) {
   MessageNodes& message = graph.messages[number];
   Node copy = copy_of(graph.nodes[message.post], QueueKind::Out);
   copy.code.dst = place;
-  if (message.route == Route::Ring) copy.reserves = {number};
+  if (message.via == Via::Ring) copy.reserves = {number};
   // Its source is read by then: whoever overwrites that waits for the copy alone.
   message.copy = graph.add(std::move(copy));
   graph.replace_dep(message.post, message.copy);
@@ -58,14 +58,14 @@ void share_ring(Graph& graph, uint16_t number) {
   message.acknowledge = add(Opcode::Acknowledge, acknowledgements, 3, {{message.copy, 0}});
 }
 
-Route route_of(const Graph& graph, const MessageNodes& message) {
+Via via_of(const Graph& graph, const MessageNodes& message) {
   const Instruction& post = graph.code(message.post);
   const plan::Region& region = message.send ? post.srcs[0].region : post.dst.region;
-  if (region.begin == region.end) return Route::Direct;  // of nothing: anything reaches it
+  if (region.begin == region.end) return Via::Direct;  // of nothing: anything reaches it
   const size_t lane = lane_of(post.queue);
   const Geometry::Lane& geometry = graph.geometry.lanes[lane];
-  if (message.send ? geometry.send_in_ring : geometry.recv_in_ring) return Route::Ring;
-  return graph.target.lanes[lane].direct ? Route::Direct : Route::Staged;
+  if (message.send ? geometry.send_in_ring : geometry.recv_in_ring) return Via::Ring;
+  return graph.target.lanes[lane].direct ? Via::Direct : Via::Staged;
 }
 
 }  // namespace
@@ -73,11 +73,11 @@ Route route_of(const Graph& graph, const MessageNodes& message) {
 void stage_messages(Graph& graph) {
   for (uint16_t number = 0; number < graph.messages.size(); ++number) {
     MessageNodes& message = graph.messages[number];
-    message.route = route_of(graph, message);
-    if (message.route == Route::Direct) continue;
+    message.via = via_of(graph, message);
+    if (message.via == Via::Direct) continue;
     const Instruction& post = graph.code(message.post);
     const plan::Region region = message.send ? post.srcs[0].region : post.dst.region;
-    const bool ring = message.route == Route::Ring;
+    const bool ring = message.via == Via::Ring;
     const Operand place{ring ? Memory::Ring : Memory::Staging, region, number};
     message.send ? stage_send(graph, number, place) : stage_recv(graph, number, place);
     if (ring) share_ring(graph, number);

@@ -61,7 +61,7 @@ std::map<QueueId, QueueUse> use_of_queues(const Graph& graph) {
 // Whether a message must not begin before the user's stream has come to the call: it touches the
 // caller's memory, or memory that the call before may still use, or tells others of the call.
 bool must_wait_for_begin(const Graph& graph, const MessageNodes& message) {
-  if (message.route != Route::Direct) return false;
+  if (message.via != Via::Direct) return false;
   if (message.send) return true;
   const Operand& dst = graph.code(message.post).dst;
   const bool empty = dst.region.begin == dst.region.end;
@@ -92,7 +92,7 @@ void join_streams(Graph& graph) {
     end.deps.push_back({use.last, 0});
   }
   for (const MessageNodes& message : graph.messages) {
-    if (message.route != Route::Direct) continue;
+    if (message.via != Via::Direct) continue;
     if (must_wait_for_begin(graph, message)) {
       graph.nodes[message.post].deps.push_back({graph.begin, 0});
     }

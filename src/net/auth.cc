@@ -72,7 +72,7 @@ std::string listener_of(const Hello& hello) {
 // Ok where both ends encrypt, or neither.
 Status compare_encryption(const Hello& hello, const uint8_t* dialer, const uint8_t* listener) {
   if (encrypts(dialer) == encrypts(listener)) return {};
-  return error(Code::InvalidUsage,
+  return error(ErrorCode::InvalidUsage,
                "HETCCL_ENCRYPT is %d at rank %d and %d at %s: set it equally on every rank",
                encrypts(dialer) ? 1 : 0, hello.rank, encrypts(listener) ? 1 : 0,
                listener_of(hello).c_str());
@@ -82,11 +82,11 @@ Status different_file(const Hello& hello, const uint8_t* dialer, const uint8_t* 
   const auto has = [](const uint8_t* terms) { return file_tag(terms) == 0 ? "not set" : "set"; };
   const std::string listens = listener_of(hello);
   if (file_tag(dialer) != 0 && file_tag(listener) != 0)
-    return error(Code::InvalidUsage,
+    return error(ErrorCode::InvalidUsage,
                  "HETCCL_SECRET_FILE's content differs between rank %d and %s: give every rank a "
                  "file of the same content",
                  hello.rank, listens.c_str());
-  return error(Code::InvalidUsage,
+  return error(ErrorCode::InvalidUsage,
                "HETCCL_SECRET_FILE is %s at rank %d and %s at %s: give every rank a file of the "
                "same content",
                has(dialer), hello.rank, has(listener), listens.c_str());
@@ -124,11 +124,11 @@ void prove(const Secret& secret, std::string_view role, const uint8_t* transcrip
 }
 
 Status wrong_secret() {
-  return error(Code::RemoteError, "the other end does not know this job's secret");
+  return error(ErrorCode::RemoteError, "the other end does not know this job's secret");
 }
 
 Status closed_early() {
-  return error(Code::RemoteError,
+  return error(ErrorCode::RemoteError,
                "connection closed while authenticating (was it expected, with the same secret?)");
 }
 
@@ -200,7 +200,7 @@ DialHandshake::Step DialHandshake::advance_phase(int fd) {
       if (!disagreement_.ok()) return buffer_.fail(disagreement_);
       const Step step = buffer_.receive(fd, kAcceptedEnd);
       if (step == Step::Complete && buffer_.data()[kExpectedProof] != kAccepted)
-        return buffer_.fail(error(Code::RemoteError, "a malformed answer to a proof"));
+        return buffer_.fail(error(ErrorCode::RemoteError, "a malformed answer to a proof"));
       return step;
     }
     default:
@@ -235,7 +235,7 @@ Result<Wire> dial_handshake(Fd fd, const Hello& hello, const Key& key, const Enc
     if (state == HandshakeState::Done) return handshake.wire(std::move(fd));
     if (state == HandshakeState::Failed) return handshake.failure();
     if (!wait_ready(fd.get(), handshake.events(), deadline))
-      return error(Code::Timeout, "authenticating: no answer before the deadline");
+      return error(ErrorCode::Timeout, "authenticating: no answer before the deadline");
   }
 }
 
@@ -255,7 +255,7 @@ ListenHandshake::Step ListenHandshake::advance_phase(int fd, const KeyLookup& ke
       const Step step = buffer_.receive(fd, kHelloBytes);
       if (step == Step::Complete && !decode_hello(buffer_.data(), &hello_))
         return buffer_.fail(
-            error(Code::RemoteError, "a connection that does not speak hetccl's protocol"));
+            error(ErrorCode::RemoteError, "a connection that does not speak hetccl's protocol"));
       return step;
     }
     case Phase::Lookup:
@@ -279,7 +279,7 @@ ListenHandshake::Step ListenHandshake::find_key(const KeyLookup& key_of) {
   if (parked_) return Step::Blocked;
   if (key == nullptr)
     return buffer_.fail(
-        error(Code::RemoteError, "rank %d dialled for what nobody here expects", hello_.rank));
+        error(ErrorCode::RemoteError, "rank %d dialled for what nobody here expects", hello_.rank));
   uint8_t* bytes = buffer_.data();
   encode_terms(encryption_, key->file_tag, bytes + kListenerTerms);
   random_bytes(bytes + kListenerNonce, kNonceBytes);
@@ -322,7 +322,8 @@ HandshakeBuffer::Step HandshakeBuffer::encrypt(int fd, const Encryption& encrypt
   sodium_memzero(tls_key_.data(), tls_key_.size());
   if (!tls_) return Step::Complete;
   const Io result = tls_->handshake(fd);
-  if (result == Io::Failed) return fail(error(Code::RemoteError, "%s", tls_->failure().c_str()));
+  if (result == Io::Failed)
+    return fail(error(ErrorCode::RemoteError, "%s", tls_->failure().c_str()));
   return result == Io::Moved ? Step::Complete : Step::Blocked;
 }
 

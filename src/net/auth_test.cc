@@ -120,7 +120,7 @@ TEST_CASE("ends that are set differently are told so, both, in the same words") 
     const Outcome outcome(key, dialer ? tls() : nullptr, key, dialer ? nullptr : tls(),
                           dialer ? -1 : 7);
     const Status status = outcome.dialled.status();
-    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.code() == ErrorCode::InvalidUsage);
     CHECK(status.message() ==
           (dialer ? "HETCCL_ENCRYPT is 1 at rank 3 and 0 at the coordinator: set it equally on "
                     "every rank"
@@ -143,7 +143,7 @@ TEST_CASE("another secret file is told to both ends, and proves nothing") {
                {one, other, "HETCCL_SECRET_FILE's content differs between rank 3 and the coord"}};
   for (const auto& test : cases) {
     const Outcome outcome(test.dialer, nullptr, test.listener, nullptr);
-    CHECK(outcome.dialled.status().code() == Code::InvalidUsage);
+    CHECK(outcome.dialled.status().code() == ErrorCode::InvalidUsage);
     CHECK(outcome.dialled.status().message().starts_with(test.says));
     CHECK(outcome.listened == State::Failed);
     CHECK(outcome.handshake.other_file());
@@ -156,7 +156,7 @@ TEST_CASE("who learnt the id alone does not pass by saying that he has the file"
   const Secret secret = random_secret();
   const Key real{random_secret(), 5}, forged{secret, 5};
   const Outcome outcome(forged, nullptr, real, nullptr);
-  CHECK(outcome.dialled.status().code() == Code::RemoteError);
+  CHECK(outcome.dialled.status().code() == ErrorCode::RemoteError);
   CHECK(outcome.listened == State::Failed);
   CHECK_FALSE(outcome.handshake.proven());
 }
@@ -176,9 +176,9 @@ TEST_CASE("a wrong secret is noticed by both ends") {
             handshake, pair.listener.get(), [&](const Hello&) { return &other; },
             in_ms(fake::kHangMs)) == State::Failed);
   dialer.join();
-  CHECK(dialled.code() == Code::RemoteError);
+  CHECK(dialled.code() == ErrorCode::RemoteError);
   CHECK(dialled.message().find("does not know this job's secret") != std::string::npos);
-  CHECK(handshake.failure().code() == Code::RemoteError);
+  CHECK(handshake.failure().code() == ErrorCode::RemoteError);
 }
 
 TEST_CASE("a forged proof fails though the challenge was answered in form") {
@@ -266,7 +266,7 @@ TEST_CASE("a silent listener is a timeout, and a silent dialer blocks nobody") {
   CHECK(handshake.events() == POLLIN);
   CHECK(dial_handshake(std::move(pair.dialer), {1, 0, 1, 0}, key, nullptr, in_ms(50))
             .status()
-            .code() == Code::Timeout);
+            .code() == ErrorCode::Timeout);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ Result<std::vector<Interface>> interfaces(const Config& config) {
     if (filter.allows(entry->ifa_name)) found.push_back(describe(*entry));
   }
   if (found.empty())
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "no network interface matches HETCCL_SOCKET_IFNAME=\"%s\" and "
                  "HETCCL_SOCKET_FAMILY=\"%s\"; up are: %s",
                  config.socket_ifname.c_str(), config.socket_family.c_str(),

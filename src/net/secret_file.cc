@@ -27,7 +27,7 @@ Mac expand(const Secret& key, std::string_view label, const Secret& context) {
 }
 
 Status refuse(const std::string& path, const std::string& why) {
-  return error(Code::InvalidArgument, "HETCCL_SECRET_FILE=%s: %s", path.c_str(), why.c_str());
+  return error(ErrorCode::InvalidArgument, "HETCCL_SECRET_FILE=%s: %s", path.c_str(), why.c_str());
 }
 
 Status check_file(const std::string& path, const struct stat& info) {

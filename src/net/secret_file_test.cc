@@ -32,7 +32,7 @@ struct Folder {
 std::string refusal(const std::string& path) {
   const auto read = read_secret_file(path);
   REQUIRE_FALSE(read.ok());
-  CHECK(read.status().code() == Code::InvalidArgument);
+  CHECK(read.status().code() == ErrorCode::InvalidArgument);
   CHECK(read.status().message().find("HETCCL_SECRET_FILE=" + path) != std::string::npos);
   return read.status().message();
 }

@@ -58,7 +58,8 @@ bool is_closed_by_peer(int errno_value) {
 }
 
 Status timeout(const char* what, size_t done, size_t bytes) {
-  return error(Code::Timeout, "%s: %zu of %zu bytes when the deadline passed", what, done, bytes);
+  return error(ErrorCode::Timeout, "%s: %zu of %zu bytes when the deadline passed", what, done,
+               bytes);
 }
 
 void set_no_delay(int fd) {
@@ -79,7 +80,7 @@ Result<PortRange> parse_port_range(const std::string& text) {
   const auto last = dash ? std::from_chars(first.ptr + 1, end, range.last) : first;
   if (!dash || last.ec != std::errc() || last.ptr != end || range.first == 0 ||
       range.first > range.last)
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "HETCCL_PORT_RANGE=\"%s\": give it as first-last, e.g. 20000-20100", text.c_str());
   return range;
 }
@@ -206,7 +207,7 @@ void SocketAddress::encode(uint8_t* out) const {
 
 Result<SocketAddress> SocketAddress::decode(const uint8_t* in) {
   if ((in[0] != kFamilyV4 && in[0] != kFamilyV6) || in[1] != 0)
-    return error(Code::InvalidArgument, "not a socket address (family %u)",
+    return error(ErrorCode::InvalidArgument, "not a socket address (family %u)",
                  static_cast<unsigned>(in[0]));
   SocketAddress address;
   const auto port = htons(static_cast<uint16_t>(in[2] << 8 | in[3]));
@@ -302,7 +303,7 @@ std::optional<int> Connecting::attempt(TimePoint now, TimePoint& again) {
 }
 
 std::optional<Result<Fd>> Connecting::advance(TimePoint now, TimePoint& again) {
-  if (addresses_.empty()) return error(Code::InvalidArgument, "no address to connect to");
+  if (addresses_.empty()) return error(ErrorCode::InvalidArgument, "no address to connect to");
   while (now >= resume_) {
     const auto result = attempt(now, again);
     if (!result) return std::nullopt;
@@ -314,7 +315,7 @@ std::optional<Result<Fd>> Connecting::advance(TimePoint now, TimePoint& again) {
     index_ = 0;
     if (now - heard_ > kNobodyListens) {
       return error(
-          Code::RemoteError,
+          ErrorCode::RemoteError,
           "nobody listens at %s (%s): the process that did has ended, or a firewall refuses%s",
           list_of(addresses_).c_str(), std::strerror(failure_),
           are_loopback(addresses_) ? "; loopback is this host: a process on another one must "
@@ -330,7 +331,7 @@ std::optional<Result<Fd>> Connecting::advance(TimePoint now, TimePoint& again) {
 }
 
 Status Connecting::too_late() const {
-  return error(Code::Timeout, "no connection to %s before the deadline (last: %s)",
+  return error(ErrorCode::Timeout, "no connection to %s before the deadline (last: %s)",
                list_of(addresses_).c_str(), std::strerror(failure_));
 }
 
@@ -376,7 +377,7 @@ Status send_all(int fd, const void* data, size_t bytes, TimePoint deadline) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(fd, POLLOUT, deadline)) return timeout("sending", done, bytes);
     } else if (is_closed_by_peer(errno)) {
-      return error(Code::RemoteError, "connection closed by the peer");
+      return error(ErrorCode::RemoteError, "connection closed by the peer");
     } else if (errno != EINTR) {
       return system_error("sending", errno);
     }
@@ -391,7 +392,7 @@ Status recv_all(int fd, void* data, size_t bytes, TimePoint deadline) {
     if (received > 0) {
       done += static_cast<size_t>(received);
     } else if (received == 0 || is_closed_by_peer(errno)) {
-      return error(Code::RemoteError, "connection closed by the peer");
+      return error(ErrorCode::RemoteError, "connection closed by the peer");
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(fd, POLLIN, deadline)) return timeout("receiving", done, bytes);
     } else if (errno != EINTR) {

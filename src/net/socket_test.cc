@@ -61,7 +61,7 @@ TEST_CASE("addresses survive encoding and print as users write them") {
   CHECK(v4("10.0.0.1", 4711).text() == "10.0.0.1:4711");
   CHECK(v6("::1", 4711).text() == "[::1]:4711");
   uint8_t junk[SocketAddress::kEncodedBytes] = {9};
-  CHECK(SocketAddress::decode(junk).status().code() == Code::InvalidArgument);
+  CHECK(SocketAddress::decode(junk).status().code() == ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("listen, connect, send and receive") {
@@ -83,11 +83,11 @@ TEST_CASE("listen, connect, send and receive") {
   CHECK(received == sent);
 
   char byte = 0;
-  CHECK(recv_all(accepted.get(), &byte, 1, after(30)).code() == Code::Timeout);
+  CHECK(recv_all(accepted.get(), &byte, 1, after(30)).code() == ErrorCode::Timeout);
   dialled->reset();
-  CHECK(recv_all(accepted.get(), &byte, 1, after(fake::kHangMs)).code() == Code::RemoteError);
+  CHECK(recv_all(accepted.get(), &byte, 1, after(fake::kHangMs)).code() == ErrorCode::RemoteError);
   CHECK(send_all(accepted.get(), sent.data(), sent.size(), after(fake::kHangMs)).code() ==
-        Code::RemoteError);
+        ErrorCode::RemoteError);
 }
 
 TEST_CASE("connect tries again while refused, and skips an address that does not answer") {
@@ -120,9 +120,9 @@ TEST_CASE("connect's deadline names the addresses") {
   const TimePoint start = steady_clock().now();
   auto fd = connect({nobody}, after(80));
   CHECK(steady_clock().now() - start < fake::kHang);
-  CHECK(fd.status().code() == Code::Timeout);
+  CHECK(fd.status().code() == ErrorCode::Timeout);
   CHECK(fd.status().message().find(nobody.text()) != std::string::npos);
-  CHECK(connect({}, after(80)).status().code() == Code::InvalidArgument);
+  CHECK(connect({}, after(80)).status().code() == ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("connect does not wait for its deadline where nobody listens any more") {
@@ -130,7 +130,7 @@ TEST_CASE("connect does not wait for its deadline where nobody listens any more"
   const TimePoint start = steady_clock().now();
   const auto fd = connect({nobody}, after(2 * fake::kHangMs));
   CHECK(steady_clock().now() - start < fake::kHang);
-  CHECK(fd.status().code() == Code::RemoteError);
+  CHECK(fd.status().code() == ErrorCode::RemoteError);
   CHECK(fd.status().message().find("nobody listens at " + nobody.text()) != std::string::npos);
   CHECK(fd.status().message().find("loopback is this host") != std::string::npos);
 }
@@ -169,7 +169,7 @@ TEST_CASE("a port range is respected, named when used up, and checked") {
   const unsigned port = probe->port;
   config.port_range = format("%u-%u", port, port);
   auto taken = listen(config);
-  CHECK(taken.status().code() == Code::SystemError);
+  CHECK(taken.status().code() == ErrorCode::SystemError);
   CHECK(taken.status().message().find("HETCCL_PORT_RANGE") != std::string::npos);
   CHECK(taken.status().message().find(
             "two ports for each rank on this host, those of other jobs included") !=
@@ -180,7 +180,7 @@ TEST_CASE("a port range is respected, named when used up, and checked") {
   CHECK(now->port == port);
   for (const char* bad : {"5", "7-5", "a-b", "1-99999", "0-4", "1-2-3"}) {
     config.port_range = bad;
-    CHECK(listen(config).status().code() == Code::InvalidArgument);
+    CHECK(listen(config).status().code() == ErrorCode::InvalidArgument);
   }
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("interfaces follow NCCL's syntax") {
   CHECK(interfaces(config).ok());
   config.socket_ifname = "=l";
   auto none = interfaces(config);
-  CHECK(none.status().code() == Code::InvalidArgument);
+  CHECK(none.status().code() == ErrorCode::InvalidArgument);
   CHECK(none.status().message().find("HETCCL_SOCKET_IFNAME") != std::string::npos);
   CHECK(none.status().message().find("lo") != std::string::npos);
   config.socket_ifname = "^lo";

@@ -98,7 +98,7 @@ struct TlsCallbacks {
 
 Result<std::shared_ptr<const TlsContext>> TlsContext::create() {
   const auto failed = [] {
-    return error(Code::SystemError, "preparing TLS: %s", last_error().c_str());
+    return error(ErrorCode::SystemError, "preparing TLS: %s", last_error().c_str());
   };
   // Whichever call comes first decides: nothing runs at exit (the host process may be gone half by
   // then), and no configuration file changes what is below.
@@ -141,7 +141,7 @@ Result<std::unique_ptr<Tls>> Tls::create(const TlsContext& context, Side side, c
   BIO* bio = BIO_new(context.socket_);
   if (tls->ssl_ == nullptr || bio == nullptr) {
     BIO_free(bio);
-    return error(Code::SystemError, "preparing a TLS connection: %s", last_error().c_str());
+    return error(ErrorCode::SystemError, "preparing a TLS connection: %s", last_error().c_str());
   }
   BIO_set_data(bio, tls.get());
   BIO_set_init(bio, 1);

@@ -143,10 +143,10 @@ Result<const Algorithm*> find_algorithm(const Spec& spec, const Topology& topolo
   if (found != rows.end()) return *found;
   const std::string collective(name_of(spec.collective));
   if (rows.empty()) {
-    return error(Code::InvalidArgument, "no algorithm plans %s: plan one of %s", collective.c_str(),
-                 collective_names().c_str());
+    return error(ErrorCode::InvalidArgument, "no algorithm plans %s: plan one of %s",
+                 collective.c_str(), collective_names().c_str());
   }
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "the algorithm \"%s\" does not apply to %s over %zu clusters: name one of %s, or "
                "none for the first of them",
                std::string(spec.algorithm).c_str(), collective.c_str(), n_clusters(topology),

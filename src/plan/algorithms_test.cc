@@ -80,14 +80,14 @@ TEST_CASE(
   CHECK(made("").value().name == "owner");
   CHECK(made("exchange").value().name == "exchange");
   for (const std::string_view id : {"vendor", "ring", "no such"}) {
-    CHECK(made(id).status().code() == Code::InvalidArgument);
+    CHECK(made(id).status().code() == ErrorCode::InvalidArgument);
     CHECK(made(id).status().message() ==
           "the algorithm \"" + std::string(id) +
               "\" does not apply to all_reduce over 3 clusters: name one of owner, exchange, or "
               "none for the first of them");
   }
   const Status none = plan(0, {Collective::PointToPoint}, topology).status();
-  CHECK(none.code() == Code::InvalidArgument);
+  CHECK(none.code() == ErrorCode::InvalidArgument);
   CHECK_MESSAGE(none.message().starts_with("no algorithm plans send/recv"), none.message());
 }
 

@@ -18,7 +18,7 @@ Status refuse_reduction(const Signature& call, const topology::Topology& topolog
   for (const topology::RankInfo& info : topology.infos()) {
     const int rank = info.rank;
     if (topology.reduces_by_library(rank) && !info.library_reduces.has(call.type, call.op)) {
-      return error(Code::Unsupported,
+      return error(ErrorCode::Unsupported,
                    "rank %d cannot reduce %s by %s: its cluster reduces by %s, which lacks this%s: "
                    "use another type or operator, or host memory, or give each rank its own "
                    "HETCCL_CLUSTER",
@@ -42,7 +42,7 @@ bool scales_average(const Signature& call, const topology::Topology& topology) {
 Status refuse_sending(const topology::Topology& topology) {
   for (const topology::RankInfo& info : topology.infos()) {
     if (!topology.reduces_by_library(info.rank) || info.library_sends) continue;
-    return error(Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "rank %d cannot pass its part of a reduction to the root: %s, the library of its "
                  "cluster, does not send between two ranks: use all_reduce, or give each rank its "
                  "own HETCCL_CLUSTER",
@@ -103,20 +103,20 @@ uint32_t recv_blocks(Collective collective, uint32_t n_ranks) {
 
 Status check(const Signature& call, uint32_t n_ranks) {
   if (!is_valid(call.type)) {
-    return error(Code::InvalidArgument, "datatype %d is none that hetccl knows",
+    return error(ErrorCode::InvalidArgument, "datatype %d is none that hetccl knows",
                  static_cast<int>(call.type));
   }
   if (reduces(call.collective) && !is_valid(call.op)) {
-    return error(Code::InvalidArgument, "op %d is none that hetccl knows",
+    return error(ErrorCode::InvalidArgument, "op %d is none that hetccl knows",
                  static_cast<int>(call.op));
   }
   if (reduces(call.collective) && !applies(call.op, call.type)) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "%s combines the bits of integers, and %s is none: pass an integer type",
                  std::string(name_of(call.op)).c_str(), std::string(name_of(call.type)).c_str());
   }
   if (call.root < 0 || static_cast<uint32_t>(call.root) >= n_ranks) {
-    return error(Code::InvalidArgument, "root is %d: it must be from 0 to %u", call.root,
+    return error(ErrorCode::InvalidArgument, "root is %d: it must be from 0 to %u", call.root,
                  n_ranks - 1);
   }
   const uint64_t blocks =
@@ -124,7 +124,7 @@ Status check(const Signature& call, uint32_t n_ranks) {
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(call.count, size_of(call.type) * blocks, &bytes) ||
       bytes > (1ULL << 62)) {
-    return error(Code::InvalidArgument, "count %llu is too large",
+    return error(ErrorCode::InvalidArgument, "count %llu is too large",
                  static_cast<unsigned long long>(call.count));
   }
   return {};

@@ -116,7 +116,7 @@ TEST_CASE("what a library cannot reduce is refused where it joins ranks") {
   CHECK(refused(DataType::Int32, RedOp::Bor).message() ==
         "rank 1 cannot reduce int32 by bor: its cluster reduces by nccl 2.21.5, which lacks this: "
         "use another type or operator, or host memory, or give each rank its own HETCCL_CLUSTER");
-  CHECK(refused(DataType::Int32, RedOp::Bor).code() == Code::Unsupported);
+  CHECK(refused(DataType::Int32, RedOp::Bor).code() == ErrorCode::Unsupported);
   CHECK_FALSE(refused(DataType::Int16, RedOp::Sum).ok());
   CHECK_FALSE(refused(DataType::Float8E4m3, RedOp::Avg).ok());
   CHECK(refused(DataType::Int32, RedOp::Max).ok());
@@ -137,7 +137,7 @@ TEST_CASE("a library that does not send gathers nothing at a root") {
   const auto status_of = [&](Collective collective) {
     return check_call(collective, DataType::Float32, RedOp::Sum, infos);
   };
-  CHECK(status_of(Collective::Reduce).code() == Code::Unsupported);
+  CHECK(status_of(Collective::Reduce).code() == ErrorCode::Unsupported);
   CHECK(status_of(Collective::Reduce).message().starts_with("rank 2 cannot pass its part"));
   CHECK(status_of(Collective::AllReduce).ok());
   infos[2].label = "alone";
@@ -146,13 +146,13 @@ TEST_CASE("a library that does not send gathers nothing at a root") {
 
 TEST_CASE("a bitwise operator takes integers") {
   CHECK(check({Collective::AllReduce, DataType::Float64, RedOp::Band, 0, 1}, 3).code() ==
-        Code::InvalidArgument);
+        ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("a rank or root that does not exist is named") {
   const topology::Topology topology = test::layout_topology("AB");
   const Result<RankPlan> bad_root = plan(0, {Collective::Broadcast, 2}, topology);
-  CHECK(bad_root.status().code() == Code::InvalidArgument);
+  CHECK(bad_root.status().code() == ErrorCode::InvalidArgument);
   CHECK(bad_root.status().message().find("root 2") != std::string::npos);
   CHECK_FALSE(plan(0, {Collective::Broadcast, -1}, topology).ok());
   CHECK_FALSE(plan(0, {Collective::Reduce, 2}, topology).ok());

@@ -19,18 +19,18 @@ uint64_t strangers(const Topology& topology, int rank) {
 
 Result<RankPlan> plan(int rank, const Spec& spec, const Topology& topology, Algorithms table) {
   if (rank < 0 || rank >= topology.n_ranks()) {
-    return error(Code::InvalidArgument, "rank %d is not one of the %d ranks", rank,
+    return error(ErrorCode::InvalidArgument, "rank %d is not one of the %d ranks", rank,
                  topology.n_ranks());
   }
   if (is_rooted(spec.collective) && (spec.root < 0 || spec.root >= topology.n_ranks())) {
-    return error(Code::InvalidArgument, "root %d of %s is no rank: there are ranks 0 to %d",
+    return error(ErrorCode::InvalidArgument, "root %d of %s is no rank: there are ranks 0 to %d",
                  spec.root, std::string(name_of(spec.collective)).c_str(), topology.n_ranks() - 1);
   }
   HETCCL_ASSIGN(const Algorithm* const row, find_algorithm(spec, topology, table));
   RankPlan plan = row->build(Builder(rank, spec, topology));
   plan.name = row->id;
   if (plan.steps.size() > UINT16_MAX) {
-    return error(Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "%.*s over %zu clusters takes %zu steps on rank %d, more than %d: use fewer or "
                  "larger clusters",
                  static_cast<int>(name_of(spec.collective).size()), name_of(spec.collective).data(),

@@ -206,7 +206,7 @@ bool Engine::poll(Seat& seat) const {
 bool Engine::require(bool holds, const char* invariant) {
   if (holds) [[likely]]
     return true;
-  const Status why = error(Code::InternalError,
+  const Status why = error(ErrorCode::InternalError,
                            "hetccl's progress engine was misused (broken: %s). This is a defect of "
                            "hetccl: please report it",
                            invariant);

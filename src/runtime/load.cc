@@ -91,7 +91,7 @@ Result<const hetcclRuntime*> open(size_t index, const Request& request, const Ow
     const std::string& path = table->library.path();
     const std::string wanted(request.path);
     if (wanted.empty() || table->library.is_called(wanted)) return &table->entries;
-    return error(Code::InvalidUsage,
+    return error(ErrorCode::InvalidUsage,
                  "this process uses the %s runtime %s already, and cannot use %s beside it",
                  platform.title.data(), path.c_str(), wanted.c_str());
   }
@@ -100,7 +100,7 @@ Result<const hetcclRuntime*> open(size_t index, const Request& request, const Ow
   const std::vector<std::string> before = loaded_libraries(platform.library);
   auto library = DynLib::open(names_of(index, std::string(path)));
   if (!library.ok()) {
-    return error(Code::Unsupported, "no %s runtime: %s", platform.title.data(),
+    return error(ErrorCode::Unsupported, "no %s runtime: %s", platform.title.data(),
                  library.status().message().c_str());
   }
   auto& ours = process().loaded_here.at(index);
@@ -129,7 +129,7 @@ Status check_device(const hetcclRuntime& table) {
     reason = table.get_error_string(failure);
     table.get_last_error();  // it is ours: the program must not take it for its own
   }
-  return error(Code::Unsupported, "%s: %s", table.path, reason);
+  return error(ErrorCode::Unsupported, "%s: %s", table.path, reason);
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ Result<const hetcclRuntime*> choose(std::span<const Candidate> candidates) {
       reasons.append(status.message());
     }
   }
-  return error(Code::Unsupported, "no runtime shows a device: %s", reasons.c_str());
+  return error(ErrorCode::Unsupported, "no runtime shows a device: %s", reasons.c_str());
 }
 
 namespace {
@@ -169,11 +169,11 @@ Result<const hetcclRuntime*> find_wanted(const Request& request, const OwnEntrie
     if (platforms().at(i).name == request.platform) return open(i, request, own);
   }
   if (!request.platform.empty()) {
-    return error(Code::InvalidArgument, "the platform \"%.80s\" is neither cuda nor hip",
+    return error(ErrorCode::InvalidArgument, "the platform \"%.80s\" is neither cuda nor hip",
                  std::string(request.platform).c_str());
   }
   if (!request.path.empty()) {
-    return error(Code::InvalidArgument, "a library's path needs a platform: cuda or hip");
+    return error(ErrorCode::InvalidArgument, "a library's path needs a platform: cuda or hip");
   }
   const std::array candidates = {candidate(0, request, own), candidate(1, request, own)};
   return choose(candidates);

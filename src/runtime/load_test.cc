@@ -96,17 +96,17 @@ TEST_CASE("a platform's library is loaded once, whoever asks") {
   for (auto& thread : threads) thread.join();
   for (const auto* one : seen) CHECK(one == fake.table);
   const Status other = load({"cuda", "/other/libcudart.so.12", {}}, {}).status();
-  CHECK(other.code() == Code::InvalidUsage);
+  CHECK(other.code() == ErrorCode::InvalidUsage);
   CHECK(has(other, "cannot use /other/libcudart.so.12 beside it"));
 }
 
 TEST_CASE("what is no platform, a path without one, and libraries that are none") {
-  CHECK(load({"rocm", {}, {}}, {}).status().code() == Code::InvalidArgument);
+  CHECK(load({"rocm", {}, {}}, {}).status().code() == ErrorCode::InvalidArgument);
   CHECK(has(load({"rocm", {}, {}}, {}).status(), "\"rocm\" is neither cuda nor hip"));
-  CHECK(load({{}, "/some/library.so", {}}, {}).status().code() == Code::InvalidArgument);
+  CHECK(load({{}, "/some/library.so", {}}, {}).status().code() == ErrorCode::InvalidArgument);
   const std::array libc = {std::string("libc.so.6")};
   const Status none = make_table<Cuda>(DynLib::open(libc).value(), {}).status();
-  CHECK(none.code() == Code::Unsupported);
+  CHECK(none.code() == ErrorCode::Unsupported);
   CHECK(has(none, "it lacks cudaGetDeviceCount"));
 }
 
@@ -123,12 +123,12 @@ TEST_CASE("found automatically: what is loaded comes first, and only what shows 
   CHECK(choose(both).value() == cuda.table);
   cuda.answers->error = 35;
   const Status nobody = choose(both).status();
-  CHECK(nobody.code() == Code::Unsupported);
+  CHECK(nobody.code() == ErrorCode::Unsupported);
   CHECK(has(nobody, "HIP: "));
   CHECK(has(nobody, "it shows no device; CUDA: "));
   CHECK(has(nobody, "the vendor's text"));
   CHECK(std::string(cuda.call->symbol) == "cudaGetLastError");
-  both[0].load = [] { return error(Code::Unsupported, "no CUDA runtime: nowhere"); };
+  both[0].load = [] { return error(ErrorCode::Unsupported, "no CUDA runtime: nowhere"); };
   CHECK(has(choose(both).status(), "CUDA: no CUDA runtime: nowhere"));
   hip.answers->devices = 1;
   CHECK(choose(both).value() == hip.table);
@@ -152,7 +152,7 @@ TEST_CASE("HIP before 6 is refused and stays loaded") {
   const std::array hip_5 = {std::string(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.5")};
   const Functions before = Hip::functions;
   const Status status = make_table<Hip>(DynLib::open(hip_5).value(), {}).status();
-  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.code() == ErrorCode::Unsupported);
   CHECK(status.message() == hip_5[0] +
                                 " is HIP 5.2; hetccl needs HIP 6 or newer: install ROCm 6 or "
                                 "newer, or name its libamdhip64 by HETCCL_HIP_LIBRARY");
@@ -190,7 +190,7 @@ TEST_CASE(kAlone[2] * doctest::skip()) {
     const auto again = load({"cuda", name, {}}, {});
     CHECK_MESSAGE(again.ok(), again.status().message());
   }
-  CHECK(load({"cuda", "libamdhip64.so.6", {}}, {}).status().code() == Code::InvalidUsage);
+  CHECK(load({"cuda", "libamdhip64.so.6", {}}, {}).status().code() == ErrorCode::InvalidUsage);
 }
 
 TEST_CASE("in processes that have loaded no runtime: threads and choices and sonames") {

@@ -138,7 +138,7 @@ Result<std::unique_ptr<Table>> make_table(DynLib library, const OwnEntries& own)
   for (const size_t needed : {entry("get_device_count"), entry("device_get_attribute"),
                               entry("get_last_error"), entry("get_error_string")}) {
     if (functions.entries[needed] != nullptr) continue;
-    return error(Code::Unsupported, "%s is too old, or no such runtime: it lacks %s",
+    return error(ErrorCode::Unsupported, "%s is too old, or no such runtime: it lacks %s",
                  library.path().c_str(), symbols[needed]);
   }
   library.stay_loaded();

@@ -70,9 +70,9 @@ Status read(const Json& object, const char* key, std::string& out) {
   const Json* value = object.find(key);
   if (value == nullptr) return {};
   const std::string* text = value->text();
-  if (text == nullptr) return error(Code::InvalidArgument, "\"%s\" must be a string", key);
+  if (text == nullptr) return error(ErrorCode::InvalidArgument, "\"%s\" must be a string", key);
   if (text->size() > kMaxString) {
-    return error(Code::InvalidArgument, "\"%s\" has %zu bytes, at most %zu are allowed", key,
+    return error(ErrorCode::InvalidArgument, "\"%s\" has %zu bytes, at most %zu are allowed", key,
                  text->size(), kMaxString);
   }
   out = printable(*text, kMaxString);  // of a peer, or of a file
@@ -85,7 +85,7 @@ Status read(const Json& object, const char* key, int64_t largest, Integer& out) 
   if (value == nullptr) return {};
   const auto integer = value->integer(0, largest);
   if (!integer) {
-    return error(Code::InvalidArgument, "\"%s\" must be an integer from 0 to %lld", key,
+    return error(ErrorCode::InvalidArgument, "\"%s\" must be an integer from 0 to %lld", key,
                  static_cast<long long>(largest));
   }
   out = static_cast<Integer>(*integer);
@@ -96,7 +96,7 @@ Status read(const Json& object, const char* key, bool& out) {
   const Json* value = object.find(key);
   if (value == nullptr) return {};
   const auto given = value->boolean();
-  if (!given) return error(Code::InvalidArgument, "\"%s\" must be true or false", key);
+  if (!given) return error(ErrorCode::InvalidArgument, "\"%s\" must be true or false", key);
   out = *given;
   return {};
 }
@@ -113,7 +113,7 @@ Status read(const Json& object, const char* key, ReductionSet& out) {
   }
   const auto set = ReductionSet::from(masks);
   if (!set) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "\"%s\" must be an array of %zu masks of types, one for each operator", key,
                  ReductionSet::kOps);
   }
@@ -126,10 +126,11 @@ Status decode_nics(const Json& object, std::vector<Nic>& out) {
   if (value == nullptr) return {};
   const auto* nics = value->elements();
   if (nics == nullptr || nics->size() > kMaxNics) {
-    return error(Code::InvalidArgument, "\"nics\" must be an array of at most %zu", kMaxNics);
+    return error(ErrorCode::InvalidArgument, "\"nics\" must be an array of at most %zu", kMaxNics);
   }
   for (const Json& entry : *nics) {
-    if (entry.members() == nullptr) return error(Code::InvalidArgument, "a NIC must be an object");
+    if (entry.members() == nullptr)
+      return error(ErrorCode::InvalidArgument, "a NIC must be an object");
     Nic nic;
     HETCCL_TRY(read(entry, "name", nic.name).with("a NIC"));
     HETCCL_TRY(read(entry, "address", nic.address).with("a NIC"));
@@ -142,11 +143,11 @@ Status decode_nics(const Json& object, std::vector<Nic>& out) {
 
 Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   if (object.members() == nullptr) {
-    return error(Code::InvalidArgument, "a rank's description must be a JSON object");
+    return error(ErrorCode::InvalidArgument, "a rank's description must be a JSON object");
   }
   for (const char* required : {"rank", "host", "vendor"}) {
     if (object.find(required) == nullptr) {
-      return error(Code::InvalidArgument, "a rank's description lacks \"%s\"", required);
+      return error(ErrorCode::InvalidArgument, "a rank's description lacks \"%s\"", required);
     }
   }
   RankInfo info;
@@ -188,7 +189,7 @@ Status check_vendor(const RankInfo& info, const AdaptorTraits& traits) {
   if (known.empty() || known.contains(info.vendor) || !info.library.empty()) return {};
   std::string names;
   for (const auto& [vendor, library] : known) names += (names.empty() ? "" : ", ") + vendor;
-  return error(Code::InvalidArgument,
+  return error(ErrorCode::InvalidArgument,
                "there is no vendor \"%.80s\": give %s, or an adaptor's device, "
                "whose \"library\" must be given too",
                info.vendor.c_str(), names.c_str());
@@ -197,13 +198,13 @@ Status check_vendor(const RankInfo& info, const AdaptorTraits& traits) {
 Result<std::vector<Measurement>> decode_measurements(const Json& list) {
   const auto* entries = list.elements();
   if (entries == nullptr || entries->size() > kMaxMeasurements) {
-    return error(Code::InvalidArgument, "measurements must be an array of at most %zu",
+    return error(ErrorCode::InvalidArgument, "measurements must be an array of at most %zu",
                  kMaxMeasurements);
   }
   std::vector<Measurement> measured;
   for (const Json& entry : *entries) {
     if (entry.members() == nullptr) {
-      return error(Code::InvalidArgument, "a measurement must be an object");
+      return error(ErrorCode::InvalidArgument, "a measurement must be an object");
     }
     Measurement& one = measured.emplace_back();
     HETCCL_TRY(read(entry, "a", kMaxRanks - 1, one.a).with("a measurement"));
@@ -263,7 +264,7 @@ Result<Topology> Topology::from_json(std::string_view text, const AdaptorTraits&
   HETCCL_ASSIGN(const Json json, Json::parse(text, "a topology", kMaxTopologyBytes));
   const auto* ranks = json["ranks"].elements();
   if (ranks == nullptr || ranks->size() > static_cast<size_t>(kMaxRanks)) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "a topology must be {\"ranks\": [...]} with at most %lld ranks",
                  static_cast<long long>(kMaxRanks));
   }

@@ -67,7 +67,7 @@ TEST_CASE("measurements survive JSON, alone and with their topology") {
   for (const char* text : {"7", "[7]", R"([{"a":-1}])", R"([{"latency_ns":1e30}])",
                            R"([{"mbps":"x"}])", R"([{"a":0,"b":2}])"}) {
     const Status status = measurements_from_json(text, topology).status();
-    CHECK_MESSAGE(status.code() == Code::InvalidArgument, text);
+    CHECK_MESSAGE(status.code() == ErrorCode::InvalidArgument, text);
   }
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("what a rank can do survives JSON; masks that stand for no reductions 
         "[-1,0,0,0,0,0,0,0,0]", "[16384,0,0,0,0,0,0,0,0]", "[0,0,0,0,0,0,128,0,0]",
         "[0,0,0,0,0,0,0,0,1.5]", "[4294967296,0,0,0,0,0,0,0,0]"}) {
     const auto read = rank_info_from_json(head + "\"library_reduces\":" + wrong + "}");
-    CHECK_MESSAGE(read.status().code() == Code::InvalidArgument, wrong);
+    CHECK_MESSAGE(read.status().code() == ErrorCode::InvalidArgument, wrong);
     CHECK(read.status().message().find("library_reduces") != std::string::npos);
   }
 }
@@ -141,7 +141,7 @@ TEST_CASE("hostile descriptions are refused with a reason") {
   for (const auto& [text, reason] : cases) {
     const Result<RankInfo> read = rank_info_from_json(text);
     CHECK_FALSE(read.ok());
-    CHECK(read.status().code() == Code::InvalidArgument);
+    CHECK(read.status().code() == ErrorCode::InvalidArgument);
     CHECK_MESSAGE(read.status().message().find(reason) != std::string::npos,
                   read.status().message());
   }

@@ -71,7 +71,7 @@ Status check_labels(const std::vector<RankInfo>& infos) {
     const RankInfo& first = *first_of.try_emplace(info.label, &info).first->second;
     const std::string why = obstacle(first, info);
     if (why.empty()) continue;
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "HETCCL_CLUSTER_JOIN=1 asks for one cluster of ranks %d and %d, whose label is "
                  "\"%s\", but %s: give them different labels (HETCCL_CLUSTER)",
                  first.rank, info.rank, info.label.c_str(), why.c_str());
@@ -150,16 +150,16 @@ std::vector<WindowShares> window_shares(const std::vector<RankInfo>& infos,
 }  // namespace
 
 Result<Topology> Topology::build(std::vector<RankInfo> infos, const AdaptorTraits& traits) {
-  if (infos.empty()) return error(Code::InvalidArgument, "a topology needs at least one rank");
+  if (infos.empty()) return error(ErrorCode::InvalidArgument, "a topology needs at least one rank");
   if (infos.size() > size_t{kMaxRanks}) {
-    return error(Code::InvalidArgument, "%zu ranks: a topology holds at most %zu", infos.size(),
-                 size_t{kMaxRanks});
+    return error(ErrorCode::InvalidArgument, "%zu ranks: a topology holds at most %zu",
+                 infos.size(), size_t{kMaxRanks});
   }
   Topology topology;
   std::map<ClusterKey, size_t> by_key;
   for (size_t r = 0; r < infos.size(); ++r) {
     if (infos[r].rank != static_cast<int>(r)) {
-      return error(Code::InvalidArgument,
+      return error(ErrorCode::InvalidArgument,
                    "the description at place %zu says it is of rank %d: every rank from 0 to %zu "
                    "must describe itself once, in order",
                    r, infos[r].rank, infos.size() - 1);
@@ -178,7 +178,7 @@ Result<Topology> Topology::build(std::vector<RankInfo> infos, const AdaptorTrait
     cluster.kernels = cluster.kernels && infos[r].kernels;
   }
   if (topology.clusters_.size() > kMaxClusters) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "the %zu ranks form %zu clusters, more than %zu: check that ranks of one kind "
                  "have the same library version, and host ranks the same host and label",
                  infos.size(), topology.clusters_.size(), kMaxClusters);
@@ -210,7 +210,7 @@ Status Topology::check(const std::vector<Measurement>& measured) const {
   const auto n = static_cast<int>(clusters_.size());
   for (const Measurement& one : measured) {
     if (one.a >= 0 && one.a <= one.b && one.b < n) continue;
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "a measurement between clusters %d and %d: there are clusters 0 to %d", one.a,
                  one.b, n - 1);
   }

@@ -129,7 +129,7 @@ TEST_CASE("no label joins vendors, or hosts that a library does not reach") {
   const auto refused = [](std::vector<RankInfo> infos) {
     for (auto& one : infos) one.label = "x", one.label_joins = true;
     const Status status = Topology::build(infos).status();
-    CHECK(status.code() == Code::InvalidArgument);
+    CHECK(status.code() == ErrorCode::InvalidArgument);
     return status.message();
   };
   CHECK(refused({gpu(0, "hip", "gfx942"), gpu(1, "hip", "gfx942"), gpu(2, "cuda", "sm_90")}) ==
@@ -321,7 +321,7 @@ TEST_CASE("windows are as large as makes them fast, and no larger") {
 TEST_CASE("ranks that are not their own place are named") {
   const Result<Topology> topology = Topology::build({info(0, "a"), info(0, "a")});
   REQUIRE_FALSE(topology.ok());
-  CHECK(topology.status().code() == Code::InvalidArgument);
+  CHECK(topology.status().code() == ErrorCode::InvalidArgument);
   CHECK(topology.status().message().find("place 1") != std::string::npos);
   CHECK_FALSE(Topology::build({}).ok());
 }

@@ -93,7 +93,7 @@ const char* type_of(const MessageInfo& info) {
 }
 
 Status differ(std::string what) {
-  return {Code::InvalidUsage, std::move(what)};
+  return {ErrorCode::InvalidUsage, std::move(what)};
 }
 
 }  // namespace
@@ -112,10 +112,10 @@ Result<Header> decode(const uint8_t in[kHeaderBytes]) {
   visit(reader, header, magic, form);
   const bool known = set_form(header.info.signature, form);
   if (magic != kMagic || !known || !is_valid(header.info.signature))
-    return error(Code::RemoteError, "what arrived is not a message of this version of hetccl");
+    return error(ErrorCode::RemoteError, "what arrived is not a message of this version of hetccl");
   if (header.offset > header.total || header.bytes > header.total - header.offset ||
       (header.bytes == 0 && header.total != 0))
-    return error(Code::RemoteError,
+    return error(ErrorCode::RemoteError,
                  "a message of %" PRIu64 " bytes cannot have a piece of %" PRIu64 " at %" PRIu64,
                  header.total, header.bytes, header.offset);
   return header;

@@ -50,7 +50,7 @@ TEST_CASE("what is no header is refused") {
   for (const size_t broken : {size_t{0}, size_t{7}, size_t{64}, size_t{65}, kHeaderBytes - 1}) {
     encode(sample(), wire);
     wire[broken] = 0xff;
-    CHECK(decode(wire).status().code() == Code::RemoteError);
+    CHECK(decode(wire).status().code() == ErrorCode::RemoteError);
   }
   for (int fault = 0; fault < 4; ++fault) {
     Header header = sample();
@@ -59,7 +59,7 @@ TEST_CASE("what is no header is refused") {
     if (fault == 2) header.bytes = ~0ULL;
     if (fault == 3) header.bytes = 0;
     encode(header, wire);
-    CHECK(decode(wire).status().code() == Code::RemoteError);
+    CHECK(decode(wire).status().code() == ErrorCode::RemoteError);
   }
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("differences are explained with both calls") {
   Transfer posted = posting(header);
   posted.info.signature.count = 12;
   Status status = check(header, posted, 1);
-  CHECK(status.code() == Code::InvalidUsage);
+  CHECK(status.code() == ErrorCode::InvalidUsage);
   CHECK(status.message().find("rank 1 called all_reduce (10 float32, sum)") != std::string::npos);
   CHECK(status.message().find("this rank called all_reduce (12 float32, sum)") !=
         std::string::npos);
@@ -83,7 +83,7 @@ TEST_CASE("differences are explained with both calls") {
     if (field == 5) posted.info.beside += 1;
     if (field == 6) posted.info.round += 1;
     status = check(header, posted, 1);
-    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.code() == ErrorCode::InvalidUsage);
     CHECK(status.message().find("rank 1") != std::string::npos);
   }
 }

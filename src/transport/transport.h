@@ -89,13 +89,13 @@ struct PeerId {
 };
 
 /// Where the data of a channel's end lies.
-enum class Memory : uint8_t { Host, Device };
+enum class MemoryKind : uint8_t { Host, Device };
 
 /// One end of a channel to be: what its transport is chosen by.
 struct ChannelEnd {
   std::string_view host;       ///< equal: one host
   bool shares_memory = false;  ///< maps memory of other ranks on its host
-  Memory memory = Memory::Host;
+  MemoryKind memory = MemoryKind::Host;
 };
 
 /// An adaptor's: how good a channel between these ends would be, 0 where it can make none. Pure,
@@ -131,7 +131,7 @@ class Transport {
   /// Whether its channels read and write the memory of a device like that at this rank's `end`
   /// themselves; else they take memory of the host. Pure.
   [[nodiscard]] virtual bool reaches(const ChannelEnd& end) const {
-    return end.memory == Memory::Host;
+    return end.memory == MemoryKind::Host;
   }
   /// Makes sure that the process may open what so many channels take, before the first is
   /// connected. SystemError where it may not. Thread-safe.

@@ -34,25 +34,25 @@ constexpr uint64_t kMaxMutants = 100'000;
 Status check_query(const Query& query, const Topology& topology) {
   const int n_ranks = topology.n_ranks();
   if (n_ranks > kMaxRanks) {
-    return error(Code::Unsupported, "a topology of %d ranks: plans are described for at most %d",
-                 n_ranks, kMaxRanks);
+    return error(ErrorCode::Unsupported,
+                 "a topology of %d ranks: plans are described for at most %d", n_ranks, kMaxRanks);
   }
   if (query.rank < -1 || query.rank >= n_ranks) {
-    return error(Code::InvalidArgument, "rank is %d: it must be from 0 to %d, or -1 for all",
+    return error(ErrorCode::InvalidArgument, "rank is %d: it must be from 0 to %d, or -1 for all",
                  query.rank, n_ranks - 1);
   }
   if (query.slice_bytes % 64 != 0 || query.slice_bytes > kMaxSliceBytes) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "slice_bytes is %llu: it must be a multiple of 64, at most %llu",
                  static_cast<unsigned long long>(query.slice_bytes),
                  static_cast<unsigned long long>(kMaxSliceBytes));
   }
   if (query.depth > kMaxDepth) {
-    return error(Code::InvalidArgument, "depth is %u: it must be at most %u", query.depth,
+    return error(ErrorCode::InvalidArgument, "depth is %u: it must be at most %u", query.depth,
                  kMaxDepth);
   }
   if (query.mutants > kMaxMutants || (query.mutants > 0 && n_ranks > kMaxVerifiedRanks)) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "%llu mutants of the Code of %d ranks: at most %llu can be tried, of at most %d "
                  "ranks",
                  static_cast<unsigned long long>(query.mutants), n_ranks,
@@ -64,7 +64,7 @@ Status check_query(const Query& query, const Topology& topology) {
   uint64_t all_ranks = 0;
   if (__builtin_mul_overflow(query.call.count * size_of(query.call.type),
                              uint64_t{2} * kMaxRanks * kMaxRanks, &all_ranks)) {
-    return error(Code::InvalidArgument, "count %llu is too large to add up over all ranks",
+    return error(ErrorCode::InvalidArgument, "count %llu is too large to add up over all ranks",
                  static_cast<unsigned long long>(query.call.count));
   }
   return {};
@@ -198,7 +198,7 @@ Result<std::string> list_steps(const Query& query, const Topology& topology,
     if (query.rank >= 0 && static_cast<size_t>(query.rank) != rank) continue;
     n_steps += plans[rank].steps.size();
     if (n_steps > kMaxListedSteps) {
-      return error(Code::Unsupported, "all ranks have more than %zu steps: ask for one rank's",
+      return error(ErrorCode::Unsupported, "all ranks have more than %zu steps: ask for one rank's",
                    kMaxListedSteps);
     }
     text += format("%s{\"rank\": %zu, \"cluster\": %d, \"plan\": ", text.empty() ? "\n" : ",\n",
@@ -268,11 +268,11 @@ Result<std::string> finish(const Json& head, const Query& query, const Topology&
 
 Result<std::string> describe_message(const Query& query, const Topology& topology) {
   if (query.to < 0 || query.to >= topology.n_ranks()) {
-    return error(Code::InvalidArgument, "to is %d: it must be from 0 to %d", query.to,
+    return error(ErrorCode::InvalidArgument, "to is %d: it must be from 0 to %d", query.to,
                  topology.n_ranks() - 1);
   }
   if (query.slice_bytes > 0 || query.depth > 0) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "a message has slices and a depth of its own: leave slice_bytes and depth 0");
   }
   Subject subject{{Collective::PointToPoint, query.call.root}, query.to};

@@ -83,15 +83,15 @@ Place place_of(const topology::Topology& topology, std::string_view settings, in
 Result<Knowledge> Knowledge::parse(std::string_view text) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "the tuning file", kMostBytes));
   const auto version = json["hetccl_tuning"].integer(0, INT32_MAX);
-  if (!version) return error(Code::InvalidArgument, "this is no tuning file of hetccl");
+  if (!version) return error(ErrorCode::InvalidArgument, "this is no tuning file of hetccl");
   if (*version != kFormat) {
-    return error(Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "its format has version %lld; this hetccl reads and writes version %lld",
                  static_cast<long long>(*version), static_cast<long long>(kFormat));
   }
   Knowledge knowledge;
   const auto* list = json["entries"].elements();
-  if (list == nullptr) return error(Code::InvalidArgument, "it has no list \"entries\"");
+  if (list == nullptr) return error(ErrorCode::InvalidArgument, "it has no list \"entries\"");
   for (const Json& one : *list) {
     const auto learnt = read(one);
     const std::string* digest = one["place"].text();

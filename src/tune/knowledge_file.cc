@@ -25,7 +25,7 @@ void KnowledgeFile::add(const Place& place, const std::vector<Learnt>& learnt) c
   if (path_.empty() || learnt.empty()) return;
   const auto merge = [&](std::string_view text) -> Result<std::string> {
     auto all = text.empty() ? Knowledge() : Knowledge::parse(text);
-    if (!all.ok() && all.status().code() != Code::Unsupported)
+    if (!all.ok() && all.status().code() != ErrorCode::Unsupported)
       all = keep_damaged(text, all.status());
     HETCCL_TRY(all.status());
     const auto now = static_cast<int64_t>(std::time(nullptr));

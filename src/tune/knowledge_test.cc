@@ -65,10 +65,10 @@ TEST_CASE("knowledge: entries survive the file, newer replace older ones, places
 }
 
 TEST_CASE("knowledge: what is no such file is refused, and entries of others are left out") {
-  CHECK(Knowledge::parse("{}").status().code() == Code::InvalidArgument);
-  CHECK(Knowledge::parse("nonsense").status().code() == Code::InvalidArgument);
+  CHECK(Knowledge::parse("{}").status().code() == ErrorCode::InvalidArgument);
+  CHECK(Knowledge::parse("nonsense").status().code() == ErrorCode::InvalidArgument);
   CHECK(Knowledge::parse(R"({"hetccl_tuning": 9, "entries": []})").status().code() ==
-        Code::Unsupported);
+        ErrorCode::Unsupported);
   Knowledge knowledge;
   knowledge.add({"0123456789abcdef", ""}, {learnt(20, 100)}, 1);
   std::string text = knowledge.dump();

@@ -60,7 +60,7 @@ Status check(const Tactic& tactic, Collective collective, bool alone, const Tact
   if (tactic == Tactic{}) return {};
   if (tactics.empty()) {
     return error(
-        Code::InvalidArgument,
+        ErrorCode::InvalidArgument,
         "nccl_*: the libraries of this job's clusters cannot be told. It takes NCCL 2.22 or "
         "newer in every cluster of GPUs, HETCCL_TUNE=online, step or frozen, no "
         "NCCL_TUNER_PLUGIN of your own, no NCCL communicator before hetccl's first, and "
@@ -68,20 +68,20 @@ Status check(const Tactic& tactic, Collective collective, bool alone, const Tact
   }
   const int algorithm = tactic.algorithm - 1, protocol = tactic.protocol - 1;
   if ((algorithm < 0) != (protocol < 0))
-    return error(Code::InvalidArgument, "nccl_algorithm and nccl_protocol go together");
+    return error(ErrorCode::InvalidArgument, "nccl_algorithm and nccl_protocol go together");
   if (algorithm < 0) return {};
   if (!alone) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "nccl_algorithm and nccl_protocol are for jobs of one cluster: between clusters a "
                  "collective takes several calls of the library, which differ in what they can");
   }
   const auto call = call_of(collective);
   if (!call || !tactics.has(*call, algorithm, protocol)) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "nccl_algorithm and nccl_protocol: the library cannot run this collective so");
   }
   if (tactic.channels > 0 && !takes_channels(algorithm))
-    return error(Code::InvalidArgument, "nccl_channels goes with tree, ring and pat alone");
+    return error(ErrorCode::InvalidArgument, "nccl_channels goes with tree, ring and pat alone");
   return {};
 }
 

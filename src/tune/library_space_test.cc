@@ -42,7 +42,7 @@ TEST_CASE("library space: what the library cannot do is refused, and why") {
   const auto refused = [](const Tactic& tactic, const char* why, bool alone = true,
                           Collective collective = Collective::AllReduce) {
     const Status status = check(tactic, collective, alone, usual());
-    CHECK(status.code() == Code::InvalidArgument);
+    CHECK(status.code() == ErrorCode::InvalidArgument);
     CHECK_MESSAGE(status.message().find(why) != std::string::npos, status.message());
   };
   const auto pair = [](int algorithm, int protocol, uint16_t channels = 0) {

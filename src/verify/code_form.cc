@@ -54,10 +54,10 @@ Status check_instructions(const lower::Code& code, int rank) {
       fault = "counts a sync that another instruction counts";
     }
     if (fault == nullptr) continue;
-    return error(Code::InternalError, "%s %s", describe(code, rank, i).c_str(), fault);
+    return error(ErrorCode::InternalError, "%s %s", describe(code, rank, i).c_str(), fault);
   }
   if (tellers.contains(lower::kFinished)) return {};
-  return error(Code::InternalError, "rank %d's Code tells no end", rank);
+  return error(ErrorCode::InternalError, "rank %d's Code tells no end", rank);
 }
 
 }  // namespace hetccl::verify

@@ -208,27 +208,27 @@ Status check_form(const Spec& spec, const topology::Topology& topology,
                   std::span<const RankPlan> plans) {
   const auto n_ranks = static_cast<uint32_t>(topology.n_ranks());
   if (plans.size() != n_ranks) {
-    return error(Code::InvalidArgument, "%zu plans for %u ranks", plans.size(), n_ranks);
+    return error(ErrorCode::InvalidArgument, "%zu plans for %u ranks", plans.size(), n_ranks);
   }
   for (int rank = 0; rank < topology.n_ranks(); ++rank) {
     const RankPlan& plan = plans[static_cast<size_t>(rank)];
     if (plan.stages != plans[0].stages) {
-      return error(Code::InternalError, "rank %d's plan has %d stages, rank 0's %d", rank,
+      return error(ErrorCode::InternalError, "rank %d's plan has %d stages, rank 0's %d", rank,
                    plan.stages, plans[0].stages);
     }
     if (plan.input_blocks != plan::send_blocks(spec.collective, n_ranks) ||
         plan.output_blocks != plan::recv_blocks(spec.collective, n_ranks)) {
-      return error(Code::InternalError, "rank %d's plan has %u input and %u output blocks", rank,
-                   plan.input_blocks, plan.output_blocks);
+      return error(ErrorCode::InternalError, "rank %d's plan has %u input and %u output blocks",
+                   rank, plan.input_blocks, plan.output_blocks);
     }
     const Form form{spec, topology, plan, rank};
     if (!scratch_is_of_one_block_each(plan)) {
-      return error(Code::InternalError, "rank %d's plan keeps parts of several blocks in one",
+      return error(ErrorCode::InternalError, "rank %d's plan keeps parts of several blocks in one",
                    rank);
     }
     for (size_t s = 0; s < plan.steps.size(); ++s) {
       if (const char* fault = form.fault_of(s)) {
-        return error(Code::InternalError, "rank %d, step %zu has %s", rank, s, fault);
+        return error(ErrorCode::InternalError, "rank %d, step %zu has %s", rank, s, fault);
       }
     }
   }

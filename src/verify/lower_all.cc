@@ -53,8 +53,8 @@ Status check_cut(const Problem& problem, const RankPlan& plan, const Options& op
                           ? own.n_slices == 1 || own.slice_elements == slice
                           : own.n_slices == first.n_slices && own.slice_elements == slice;
     if (fits) continue;
-    return error(Code::InternalError, "rank %zu cuts the call into %u slices, rank 0 into %u", rank,
-                 own.n_slices, first.n_slices);
+    return error(ErrorCode::InternalError, "rank %zu cuts the call into %u slices, rank 0 into %u",
+                 rank, own.n_slices, first.n_slices);
   }
   return {};
 }

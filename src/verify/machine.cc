@@ -94,7 +94,7 @@ Status Machine::end_call(RankState& rank, uint32_t call) {
   // still do.
   for (ThreadId stream = 0; stream < state.runs.size(); ++stream) {
     if (rank.by_events[thread].of(stream) >= state.runs[stream]) continue;
-    return error(Code::InternalError,
+    return error(ErrorCode::InternalError,
                  "no event keeps rank %d's caller from what stream %u still does after an abort",
                  rank.rank, stream);
   }
@@ -105,7 +105,7 @@ Status Machine::check_barrier(const RankState& rank, uint32_t call) const {
   const Clock& known = rank.clocks[rank.calls[call].caller];
   for (int other = 0; other < calls_[call].problem->n_ranks(); ++other) {
     if (known.of(caller_thread(call, other)) > 0) continue;
-    return error(Code::InternalError, "rank %d may pass the barrier before rank %d has come",
+    return error(ErrorCode::InternalError, "rank %d may pass the barrier before rank %d has come",
                  rank.rank, other);
   }
   return {};

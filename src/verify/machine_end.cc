@@ -12,21 +12,23 @@ Status Machine::check_end(RankState& rank) {
   if (rank.next < rank.queue.size()) {
     const Enqueued& at = rank.queue[rank.next];
     const CallState& call = rank.calls[at.call];
-    return error(Code::InternalError, "deadlock: %s never completes in slice %u of %u",
+    return error(ErrorCode::InternalError, "deadlock: %s never completes in slice %u of %u",
                  describe(*call.code, rank.rank, at.issue.index).c_str(), at.issue.slice,
                  call.n_slices);
   }
   for (const CallState& call : rank.calls) {
     if (call.code == nullptr) continue;
     if (!call.code->one_library_call && call.syncs[lower::kStarted].size() != 1) {
-      return error(Code::InternalError, "rank %d does not tell that the call has begun", rank.rank);
+      return error(ErrorCode::InternalError, "rank %d does not tell that the call has begun",
+                   rank.rank);
     }
     if (!call.finished)
-      return error(Code::InternalError, "rank %d never tells that a call has ended", rank.rank);
+      return error(ErrorCode::InternalError, "rank %d never tells that a call has ended",
+                   rank.rank);
     // The next call takes the memory of its words, and of what its host adds.
     for (ThreadId thread = 0; thread < call.runs.size(); ++thread) {
       if (call.over.of(thread) >= call.runs[thread]) continue;
-      return error(Code::InternalError,
+      return error(ErrorCode::InternalError,
                    "rank %d's stream %u may still work on the call once it is retired", rank.rank,
                    thread);
     }
@@ -40,14 +42,14 @@ Status Machine::check_lane_end(const LaneState& lane, int rank) const {
     const bool open = queue->call < calls_.size() || (queue != &lane.acknowledgements &&
                                                       queue->n_completed < queue->posted.size());
     if (open) {
-      return error(Code::InternalError, "deadlock: messages between ranks %d and %d never complete",
-                   rank, lane.peer);
+      return error(ErrorCode::InternalError,
+                   "deadlock: messages between ranks %d and %d never complete", rank, lane.peer);
     }
   }
   const char* fault = lane.ring == nullptr ? nullptr : lane.ring->check_end();
   if (fault == nullptr) return {};
-  return error(Code::InternalError, "rank %d's ring to rank %d: the reader %s", rank, lane.peer,
-               fault);
+  return error(ErrorCode::InternalError, "rank %d's ring to rank %d: the reader %s", rank,
+               lane.peer, fault);
 }
 
 void Machine::check_outputs(RankState& rank, uint32_t call) {
@@ -64,7 +66,7 @@ void Machine::check_outputs(RankState& rank, uint32_t call) {
       const char* fault = fault_of(problem, rank.rank, block, cells[cell].node);
       if (fault == nullptr && cells[cell].slice != tag(call, slice)) fault = "is another slice's";
       if (fault == nullptr) continue;
-      return note(error(Code::InternalError, "rank %d, output block %u, cell %zu of %zu %s%s",
+      return note(error(ErrorCode::InternalError, "rank %d, output block %u, cell %zu of %zu %s%s",
                         rank.rank, block, cell, cells.size(), fault, where()));
     }
     if (problem.spec.collective == Collective::AllReduce) compare_outputs(rank, call, i);
@@ -77,7 +79,7 @@ void Machine::compare_outputs(RankState& rank, uint32_t call, size_t place) {
   const auto cells = rank.memory.values(rank.calls[call].outputs[place], whole);
   const auto theirs = first.memory.values(first.calls[call].outputs[place], whole);
   if (std::equal(cells.begin(), cells.end(), theirs.begin())) return;
-  note(error(Code::InternalError,
+  note(error(ErrorCode::InternalError,
              "ranks 0 and %d evaluate different expressions: their bits may differ", rank.rank));
 }
 
@@ -139,13 +141,13 @@ Status Machine::conflict(const RankState& rank, uint32_t call, uint32_t index,
                                            : describe(*rank.calls[of].code, rank.rank, one);
     return calls_.size() > 2 || before.call != call ? who + format(" of call %u", of) : who;
   };
-  return error(Code::InternalError, "nothing orders %s and %s, which share memory%s",
+  return error(ErrorCode::InternalError, "nothing orders %s and %s, which share memory%s",
                name(before.call, before.index).c_str(), name(call, index).c_str(), where());
 }
 
 Status Machine::wrong(const RankState& rank, uint32_t call, uint32_t index,
                       const char* what) const {
-  return error(Code::InternalError, "%s %s%s",
+  return error(ErrorCode::InternalError, "%s %s%s",
                describe(*rank.calls[call].code, rank.rank, index).c_str(), what, where());
 }
 

@@ -112,7 +112,7 @@ Status Machine::check_ends(const RankState& sender, const Posted& sent, const Ra
                     other_end[number] == receiver.code(received.call, received.issue.index).message;
   if (same) return {};
   return error(
-      Code::InternalError, "%s in slice %u meets %s in slice %u",
+      ErrorCode::InternalError, "%s in slice %u meets %s in slice %u",
       describe(*sender.calls[sent.call].code, sender.rank, sent.issue.index).c_str(),
       sent.issue.slice,
       describe(*receiver.calls[received.call].code, receiver.rank, received.issue.index).c_str(),

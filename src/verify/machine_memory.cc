@@ -227,7 +227,7 @@ void Machine::store(RankState& rank, uint32_t call, uint32_t slice, const Operan
   }
   const auto cells = rank.memory.values(place_of(rank, call, slice, operand), range);
   if (cells.size() != values.size()) {
-    note(error(Code::InternalError, "rank %d stores a part of another length", rank.rank));
+    note(error(ErrorCode::InternalError, "rank %d stores a part of another length", rank.rank));
     return;
   }
   std::copy(values.begin(), values.end(), cells.begin());

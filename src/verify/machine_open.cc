@@ -139,7 +139,7 @@ Status Machine::join_lanes(RankState& rank) {
       return other.executor == lane.executor && other.peer == rank.rank;
     });
     if (back == theirs.end()) {
-      return error(Code::InternalError, "rank %d has a lane to rank %d, which has none to it",
+      return error(ErrorCode::InternalError, "rank %d has a lane to rank %d, which has none to it",
                    rank.rank, lane.peer);
     }
     lane.at_peer = static_cast<size_t>(back - theirs.begin());
@@ -158,7 +158,7 @@ Status Machine::make_rings(RankState& rank, uint32_t call) {
     const size_t bytes = targets[i].ring_bytes;
     if (lane.ring == nullptr && bytes > 0) lane.ring = std::make_unique<RingCheck>(bytes);
     if ((lane.ring == nullptr ? 0 : lane.ring->bytes()) == bytes) continue;
-    return error(Code::InternalError, "rank %d's calls find different windows to rank %d",
+    return error(ErrorCode::InternalError, "rank %d's calls find different windows to rank %d",
                  rank.rank, lane.peer);
   }
   return {};

@@ -72,7 +72,7 @@ class Matcher {
   Status match_lane(int from, int to, const std::vector<uint32_t>& sent,
                     const std::vector<uint32_t>& received) {
     if (sent.size() != received.size()) {
-      return error(hetccl::Code::InternalError,
+      return error(ErrorCode::InternalError,
                    "rank %d sends %zu messages to rank %d, which receives %zu", from, sent.size(),
                    to, received.size());
     }
@@ -87,7 +87,7 @@ class Matcher {
                         unit_of(problem_.spec, problem_.n_ranks(), from, out.region) ==
                             unit_of(problem_.spec, problem_.n_ranks(), to, in.region);
       if (!fits) {
-        return error(hetccl::Code::InternalError, "unmatched: %s meets %s",
+        return error(ErrorCode::InternalError, "unmatched: %s meets %s",
                      describe(sender, from, sent[i]).c_str(),
                      describe(receiver, to, received[i]).c_str());
       }
@@ -121,7 +121,7 @@ class Matcher {
       const Code& leader = codes_[static_cast<size_t>(ranks[0])];
       if (group == result_.groups.size() ||
           (local > 0 && !same_call(leader.list[result_.groups[group].members[0]], code.list[i]))) {
-        return error(hetccl::Code::InternalError, "%s meets no equal call of rank %d",
+        return error(ErrorCode::InternalError, "%s meets no equal call of rank %d",
                      describe(code, rank, i).c_str(), ranks[0]);
       }
       result_.groups[group].members.push_back(i);
@@ -129,7 +129,7 @@ class Matcher {
     }
     if (group == result_.groups.size()) return {};
     return error(
-        hetccl::Code::InternalError, "%s: rank %d of the cluster does not take part",
+        ErrorCode::InternalError, "%s: rank %d of the cluster does not take part",
         describe(codes_[static_cast<size_t>(ranks[0])], ranks[0], result_.groups[group].members[0])
             .c_str(),
         rank);
@@ -156,7 +156,7 @@ class Matcher {
           group.exchanged.push_back({ends.first, ends.second, sent[i], received[i]});
           continue;
         }
-        return error(hetccl::Code::InternalError,
+        return error(ErrorCode::InternalError,
                      "unmatched: message %zu from rank %d to rank %d in %s", i, ranks[ends.first],
                      ranks[ends.second], describe_member(group, ranks, ends.first).c_str());
       }

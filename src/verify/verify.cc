@@ -43,7 +43,7 @@ Status check_together(std::span<const Flight> flights, const MachineOptions& opt
 Result<Verified> verify(const plan::Spec& spec, const topology::Topology& topology,
                         const std::vector<plan::RankPlan>& plans, const Options& options) {
   if (options.slice_bytes == 0 || options.slice_bytes % 64 != 0 || options.depth > 64) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "slices of %llu bytes, %u deep: the size must be a multiple of 64, the depth at "
                  "most 64",
                  static_cast<unsigned long long>(options.slice_bytes), options.depth);

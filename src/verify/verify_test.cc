@@ -35,7 +35,7 @@ constexpr Spec kScaled{.collective = Collective::AllReduce, .scale = true};
 
 std::string fault(const Spec& spec, const topology::Topology& topology, const Plans& plans) {
   const Result<Verified> verified = verify(spec, topology, plans);
-  if (!verified.ok()) CHECK(verified.status().code() == Code::InternalError);
+  if (!verified.ok()) CHECK(verified.status().code() == ErrorCode::InternalError);
   return verified.ok() ? "none" : verified.status().message();
 }
 
@@ -498,9 +498,9 @@ TEST_CASE("plans without form are refused, not executed") {
               "a bad src region");
   check_fault(broken([](RankPlan& p) { p.stages = 4; }), "stages");
   check_fault(broken([](RankPlan& p) { p.output_blocks = 2; }), "output blocks");
-  CHECK(verify(kAllReduce, topology, {}).status().code() == Code::InvalidArgument);
+  CHECK(verify(kAllReduce, topology, {}).status().code() == ErrorCode::InvalidArgument);
   CHECK(verify(kAllReduce, topology, good, {.slice_bytes = 100}).status().code() ==
-        Code::InvalidArgument);
+        ErrorCode::InvalidArgument);
 }
 
 }  // namespace

@@ -46,12 +46,12 @@ TEST_CASE("what does not compile is shown with the compiler's words") {
   auto compiler = load_hiprtc("");
   REQUIRE_MESSAGE(compiler.ok(), compiler.status().message());
   const Status status = compile(**compiler, "int x = nowhere;", "gfx942", 0).status();
-  CHECK(status.code() == Code::SystemError);
+  CHECK(status.code() == ErrorCode::SystemError);
   CHECK(status.message().find("nowhere") != std::string::npos);
 }
 
 TEST_CASE("a library that is no compiler") {
-  CHECK(load_hiprtc("/nonexistent/libhiprtc.so").status().code() == Code::SystemError);
+  CHECK(load_hiprtc("/nonexistent/libhiprtc.so").status().code() == ErrorCode::SystemError);
   const Status status = load_hiprtc("libc.so.6").status();
   CHECK(status.message().find("it lacks hiprtcVersion") != std::string::npos);
 }

@@ -68,7 +68,7 @@ class FailingCommunicator : public fake::ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
   Status reduce(std::span<const ccl::Shard>, DataType, const Reducer&, void*) override {
-    return error(Code::SystemError, "fake: no memory");
+    return error(ErrorCode::SystemError, "fake: no memory");
   }
 };
 
@@ -103,7 +103,7 @@ TEST_CASE("a type that one rank's library lacks is refused on all ranks, and oth
     };
     for (const Collective one : {Collective::AllReduce, Collective::ReduceScatter}) {
       const Status status = reduce(one, DataType::Int16, RedOp::Bxor);
-      CHECK(status.code() == Code::Unsupported);
+      CHECK(status.code() == ErrorCode::Unsupported);
       CHECK_MESSAGE(status.message().ends_with(why), status.message());
     }
     CHECK(communicator.dispatch().statistics().operations == 0);
@@ -129,7 +129,7 @@ TEST_CASE("a library that fails before the communicator is made is named on all 
   const Adaptors adaptors = adaptors_by<Failing>();
   on_two_clusters({adaptors, adaptors, adaptors}, [](Runtime&, auto made) {
     const Status& status = made.status();
-    CHECK(status.code() == Code::SystemError);
+    CHECK(status.code() == ErrorCode::SystemError);
     const std::string& text = status.message();
     CHECK_MESSAGE((text.find("rank 0: fake: no memory") != std::string::npos ||
                    text.find("rank 1: fake: no memory") != std::string::npos),

@@ -9,10 +9,10 @@
 
 namespace {
 
-using hetccl::Code;
 using hetccl::Collective;
 using hetccl::Config;
 using hetccl::DataType;
+using hetccl::ErrorCode;
 using hetccl::format;
 using hetccl::RedOp;
 using hetccl::Status;
@@ -150,7 +150,7 @@ TEST_CASE("ranks that disagree get an error on every rank, and a new communicato
     });
     for (const auto& status : statuses) {
       CAPTURE(status.message());
-      CHECK(status.code() == Code::InvalidUsage);
+      CHECK(status.code() == ErrorCode::InvalidUsage);
     }
     ranks.join();
     CHECK(run(ranks, all_reduce(ranks, 1000), true) == "");
@@ -170,14 +170,14 @@ TEST_CASE("bad arguments are refused before anything moves") {
               nullptr)
         .code();
   };
-  CHECK(call(100, 0, 7, 0, data.data(), data.data()) == Code::Ok);
-  CHECK(call(100, 0, 99, 0, data.data(), data.data()) == Code::InvalidArgument);
-  CHECK(call(100, 0, 7, 9, data.data(), data.data()) == Code::InvalidArgument);
-  CHECK(call(100, 1, 7, 0, data.data(), data.data()) == Code::InvalidArgument);
-  CHECK(call(100, 0, 7, 0, nullptr, data.data()) == Code::InvalidArgument);
-  CHECK(call(1ULL << 62, 0, 7, 0, data.data(), data.data()) == Code::InvalidArgument);
-  CHECK(call(50, 0, 7, 0, data.data(), data.data() + 10) == Code::InvalidArgument);
-  CHECK(call(0, 0, 7, 0, nullptr, nullptr) == Code::Ok);
+  CHECK(call(100, 0, 7, 0, data.data(), data.data()) == ErrorCode::Ok);
+  CHECK(call(100, 0, 99, 0, data.data(), data.data()) == ErrorCode::InvalidArgument);
+  CHECK(call(100, 0, 7, 9, data.data(), data.data()) == ErrorCode::InvalidArgument);
+  CHECK(call(100, 1, 7, 0, data.data(), data.data()) == ErrorCode::InvalidArgument);
+  CHECK(call(100, 0, 7, 0, nullptr, data.data()) == ErrorCode::InvalidArgument);
+  CHECK(call(1ULL << 62, 0, 7, 0, data.data(), data.data()) == ErrorCode::InvalidArgument);
+  CHECK(call(50, 0, 7, 0, data.data(), data.data() + 10) == ErrorCode::InvalidArgument);
+  CHECK(call(0, 0, 7, 0, nullptr, nullptr) == ErrorCode::Ok);
 }
 
 TEST_CASE("a scalar in memory that the host cannot read is refused") {
@@ -197,8 +197,8 @@ TEST_CASE("a scalar in memory that the host cannot read is refused") {
         .status()
         .code();
   };
-  CHECK(create(true) == Code::Unsupported);
-  CHECK(create(false) == Code::Ok);
+  CHECK(create(true) == ErrorCode::Unsupported);
+  CHECK(create(false) == ErrorCode::Ok);
 }
 
 TEST_CASE("a graph takes up collectives of one cluster, and refuses others harmlessly") {
@@ -237,11 +237,11 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
           .send = r == 0, .peer = 1 - r, .data = memory, .count = 1};
       // Which waits until the library has connected both.
       CHECK(comm.dispatch().start({&message, 1}, {.stream = stream->native()}).status().code() ==
-            (apart ? Code::InvalidUsage : Code::Ok));
+            (apart ? ErrorCode::InvalidUsage : ErrorCode::Ok));
       const hetccl::Signature all{Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 100};
       const auto exchanged = comm.dispatch().start({all, memory, static_cast<float*>(memory) + 500},
                                                    {.stream = stream->native()});
-      CHECK(exchanged.status().code() == (apart ? Code::InvalidUsage : Code::Ok));
+      CHECK(exchanged.status().code() == (apart ? ErrorCode::InvalidUsage : ErrorCode::Ok));
       CHECK(device.synchronize(hetccl::fake::kHang));
       device.set_capturing(false);
       CHECK(sum(3).ok());
@@ -269,7 +269,7 @@ TEST_CASE("a reduction reads every rank's buffer and writes the root's alone") {
     // The root cannot do without its buffer.
     if (r == 2) {
       CHECK(ranks[r]->dispatch().call({signature, send.data(), nullptr}, nullptr).code() ==
-            Code::InvalidArgument);
+            ErrorCode::InvalidArgument);
     }
   });
   for (const auto& status : statuses) CHECK(status.ok());
@@ -327,7 +327,7 @@ TEST_CASE("a call that failed never looks successful, blocking or on a stream") 
         CHECK(ranks.runtime(r).destroy_host_stream(stream).ok());  // waits
         if (status.ok()) status = ranks[r]->dispatch().failure();
       }
-      CHECK(status.code() == Code::InvalidUsage);
+      CHECK(status.code() == ErrorCode::InvalidUsage);
     });
   }
 }

@@ -38,7 +38,7 @@ TEST_CASE("ranks that call different collectives are named, with the calls, in t
       const auto called = [&](size_t n) { return format("all_reduce #1 (%zu float32, sum)", n); };
       for (const Status& status : statuses) {
         CAPTURE(status.message());
-        CHECK(status.code() == Code::InvalidUsage);
+        CHECK(status.code() == ErrorCode::InvalidUsage);
         CHECK(status.message() == statuses[0].message());
         CHECK(status.message().starts_with("rank 3 called " + called(count + 1) + " where rank"));
         CHECK(status.message().ends_with(" called " + called(count) +

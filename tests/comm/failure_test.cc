@@ -56,7 +56,7 @@ TEST_CASE("a collective that a rank left without calling fails within about the 
         if (rank == leaver) continue;
         const auto r = static_cast<size_t>(rank);
         CAPTURE(statuses[r].message());
-        CHECK(statuses[r].code() == Code::RemoteError);
+        CHECK(statuses[r].code() == ErrorCode::RemoteError);
         CHECK(statuses[r].message() == first.message());
         CHECK(statuses[r].message().find(
                   format("all_reduce #1 (5000 float32, sum) cannot complete: rank %d has left the "
@@ -99,7 +99,7 @@ TEST_CASE("a call after a rank has left fails too, with its name") {
   std::this_thread::sleep_for(fake::patient(milliseconds(300)));
   std::vector<float> data(100, 1);
   const Status status = sum(*ranks[0], data);
-  CHECK(status.code() == Code::RemoteError);
+  CHECK(status.code() == ErrorCode::RemoteError);
   CHECK(status.message().find("rank 1 has left the communicator") != std::string::npos);
   CHECK(status.message().find("rank 1 has called nothing") != std::string::npos);
 }
@@ -112,7 +112,7 @@ TEST_CASE("a rank that cannot launch a call tells those who have entered it, at 
       std::vector<float> data(1000, 1);
       const Status status = sum(*ranks[rank], data, rank == 1 ? data.data() : nullptr);
       CAPTURE(status.message());
-      CHECK(status.code() == Code::InvalidArgument);
+      CHECK(status.code() == ErrorCode::InvalidArgument);
       CHECK(status.message().find("rank 1: launching all_reduce: stream") != std::string::npos);
     });
     CHECK(steady_clock().now() - begin < fake::kHang);
@@ -137,7 +137,7 @@ TEST_CASE("streams that are gone leave nothing behind") {
   void* stream = ranks.runtime(0).create_host_stream().value();
   REQUIRE(sum(*ranks[0], data, stream).ok());
   REQUIRE(ranks.runtime(0).destroy_host_stream(stream).ok());
-  CHECK(sum(*ranks[0], data, stream).code() == Code::InvalidArgument);
+  CHECK(sum(*ranks[0], data, stream).code() == ErrorCode::InvalidArgument);
 }
 
 TEST_CASE("a timeout names the call and the ranks that are missing, in the same words everywhere") {
@@ -159,7 +159,7 @@ TEST_CASE("a timeout names the call and the ranks that are missing, in the same 
     });
     for (const auto& status : statuses) {
       CAPTURE(status.message());
-      CHECK(status.code() == Code::Timeout);
+      CHECK(status.code() == ErrorCode::Timeout);
       CHECK(status.message() ==
             format("all_reduce #3 (1000 float32, sum) timed out after %lld ms: rank 1 has not "
                    "called it (rank 1 is at #2)",
@@ -194,7 +194,7 @@ TEST_CASE("who connects to a rank that leaves, or that does not come, is told") 
     for (const int rank : {0, 2}) {
       const Status& status = statuses[static_cast<size_t>(rank)];
       CAPTURE(status.message());
-      CHECK(status.code() == (leaves ? Code::RemoteError : Code::Timeout));
+      CHECK(status.code() == (leaves ? ErrorCode::RemoteError : ErrorCode::Timeout));
       CHECK(status.message() == statuses[0].message());
       CHECK(status.message().find(leaves ? "rank 1 has left" : "rank 1 has not called it") !=
             std::string::npos);
@@ -220,7 +220,7 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       REQUIRE(made->dispatch().start({all, memory, memory}, {.stream = stream->native()}).ok());
       const auto begin = steady_clock().now();
       wait_for_failure(*made);
-      CHECK(made->dispatch().failure().code() == Code::Timeout);
+      CHECK(made->dispatch().failure().code() == ErrorCode::Timeout);
       const std::string why = made->dispatch().failure().message();
       CAPTURE(why);
       // In one cluster it is the vendor's library that waits; else who is asked first tells.

@@ -89,7 +89,7 @@ Outcome open_with(const std::string& label, bool shm,
 void check_told(const Outcome& outcome, const std::string& text) {
   for (const size_t rank : {size_t{0}, size_t{2}}) {
     CAPTURE(outcome.statuses[rank].message());
-    CHECK(outcome.statuses[rank].code() == Code::RemoteError);
+    CHECK(outcome.statuses[rank].code() == ErrorCode::RemoteError);
     CHECK(outcome.statuses[rank].message().find(text) != std::string::npos);
   }
   CHECK(outcome.took < fake::kHang);
@@ -99,7 +99,7 @@ void check_told(const Outcome& outcome, const std::string& text) {
 
 TEST_CASE("a rank that fails in the cluster's library or in connecting ends the others' waits") {
   const auto fail = [](bootstrap::Session& session) {
-    session.report({Code::RemoteError, 1, "rank 1: its cable is cut"});
+    session.report({ErrorCode::RemoteError, 1, "rank 1: its cable is cut"});
   };
   for (const bool shm : {true, false}) {
     check_told(open_with("A", shm, fail), "rank 1: its cable is cut");

@@ -69,7 +69,7 @@ Status broadcast(Ranks& ranks, std::string text) {
     const Signature signature{Collective::Broadcast, DataType::Uint8, RedOp::Sum, 0, text.size()};
     Status& status = statuses[static_cast<size_t>(rank)];
     status = ranks[rank]->dispatch().call({signature, data.data(), data.data()}, nullptr);
-    if (status.ok() && data != text) status = error(Code::InternalError, "wrong values");
+    if (status.ok() && data != text) status = error(ErrorCode::InternalError, "wrong values");
   });
   for (const Status& status : statuses)
     if (!status.ok()) return status;
@@ -147,7 +147,7 @@ TEST_CASE("a bit that is changed on the way is an error on every rank, data and 
     bool says_why = false;
     for (const Status& status : told) {
       CAPTURE(status.message());
-      CHECK(status.code() == Code::RemoteError);
+      CHECK(status.code() == ErrorCode::RemoteError);
       // With the control plane cut everywhere at once, each rank has its own word only.
       if (!control) CHECK(status.message() == told[0].message());
       says_why |= status.message().find("altered on the way") != std::string::npos;
@@ -204,7 +204,7 @@ bool thrown_out(const Fd& fd) {
   uint8_t byte = 0;
   for (;;) {
     const Status got = net::recv_all(fd.get(), &byte, 1, soon());
-    if (!got.ok()) return got.code() == Code::RemoteError;
+    if (!got.ok()) return got.code() == ErrorCode::RemoteError;
   }
 }
 

@@ -207,7 +207,7 @@ TEST_CASE("tuning: a rank with another setting is named, with both rounds") {
   });
   for (const Status& status : statuses) {
     CAPTURE(status.message());
-    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.code() == ErrorCode::InvalidUsage);
     CHECK(status.message().find("with the setting of tuning round") != std::string::npos);
     CHECK(status.message() == statuses[0].message());
   }
@@ -226,14 +226,14 @@ TEST_CASE("tuning: settings that do not fit are refused, and say why") {
   CHECK(set("{}", kSetting).message().find("\"key\"") != std::string::npos);
   CHECK(set(kKey, "{}").message().find("\"setting\"") != std::string::npos);
   CHECK(set(kKey, R"({"algorithm": "ring", "slice_bytes": 4096, "depth": 3})").code() ==
-        Code::InvalidArgument);
+        ErrorCode::InvalidArgument);
   CHECK(set(R"({"collective": "broadcast", "size_class": 20, "root_cluster": 7})", kSetting)
             .message() == "there is no cluster 7");
   Ranks one({"A", "A"}, Config(), false);
   one.join();
   const Status status =
       one[0]->dispatch().set_tuning(format("{\"key\": %s, \"setting\": %s}", kKey, kSetting));
-  CHECK(status.code() == Code::InvalidUsage);
+  CHECK(status.code() == ErrorCode::InvalidUsage);
 }
 
 TEST_CASE("tuning: a rank that goes in mid-search is named, and nobody hangs") {
@@ -345,11 +345,11 @@ TEST_CASE("tuning: what the libraries cannot do is not taken from the file, and 
     CHECK(sums_in_a_cluster(tuned(folder), 2, kSanitized ? 80 : 1600, [&](Communicator& made) {
       CHECK(set(made, R"("nccl_channels": 2)").ok());
       CHECK(set(made, R"("nccl_algorithm": "pat", "nccl_protocol": "simple")").code() ==
-            Code::InvalidArgument);
+            ErrorCode::InvalidArgument);
     }));
   }
   CHECK(sums_in_a_cluster(tuned(folder), 2, 8, [&](Communicator& made) {
-    CHECK(set(made, R"("nccl_channels": 2)").code() == Code::InvalidUsage);
+    CHECK(set(made, R"("nccl_channels": 2)").code() == ErrorCode::InvalidUsage);
     CHECK(keys_of(made) == 0);
   }));
   // The same place, two clusters: one setting asks for channels, the other one does not.

@@ -289,7 +289,7 @@ TEST_CASE("exchange: a rank that calls something else is an error that shows bot
         need((self.rank == 2 ? one.other : one.call)(self, memory), "enqueue");
         self.finish();
         const Status error = self.comm->async_error();
-        need(error.code() == Code::InvalidUsage, "no error for " + one.shown);
+        need(error.code() == ErrorCode::InvalidUsage, "no error for " + one.shown);
         for (const std::string& shown : {one.shown, one.also, std::string("cluster rank 2")})
           need(error.message().find(shown) != std::string::npos,
                error.message() + " lacks: " + shown);
@@ -308,7 +308,7 @@ TEST_CASE("exchange: repeated messages whose sizes are swapped disagree") {
                                   {1 - self.rank, send, memory + 8, send ? size_t{5} : size_t{3}}};
     need(self.comm->exchange(transfers, DataType::Uint8, self.native()), "exchange");
     self.finish();
-    need(self.comm->async_error().code() == Code::InvalidUsage, "accepted");
+    need(self.comm->async_error().code() == ErrorCode::InvalidUsage, "accepted");
   });
 }
 
@@ -337,8 +337,9 @@ TEST_CASE("exchange: abort by one rank ends what is pending") {
         const TimePoint end = steady_clock().now() + fake::kHang;
         while (self.comm->async_error().ok() && steady_clock().now() < end)
           std::this_thread::yield();
-        need(self.comm->async_error().code() == Code::Aborted, "not aborted");
-        need(self.comm->exchange(transfers, DataType::Uint8, self.native()).code() == Code::Aborted,
+        need(self.comm->async_error().code() == ErrorCode::Aborted, "not aborted");
+        need(self.comm->exchange(transfers, DataType::Uint8, self.native()).code() ==
+                 ErrorCode::Aborted,
              "later calls fail");
       });
 }
@@ -347,7 +348,7 @@ TEST_CASE("exchange: bad arguments are refused at the call") {
   run_ranks(2, false, [](Rank& self) {
     std::byte* memory = self.place(Bytes(64));
     const auto refused = [&](std::vector<Transfer> transfers, DataType type, void* stream) {
-      need(self.comm->exchange(transfers, type, stream).code() == Code::InvalidArgument,
+      need(self.comm->exchange(transfers, type, stream).code() == ErrorCode::InvalidArgument,
            "accepted");
     };
     const DataType type = DataType::Float32;
@@ -367,5 +368,5 @@ TEST_CASE("a library refuses what it says that it does not support") {
   const auto library = make_host_library();
   CHECK(library->supports_exchange());
   CHECK_FALSE(library->makes_pairs());
-  CHECK(library->begin_pair({}, nullptr, 50, {}).status().code() == Code::Unsupported);
+  CHECK(library->begin_pair({}, nullptr, 50, {}).status().code() == ErrorCode::Unsupported);
 }

@@ -299,7 +299,7 @@ TEST_CASE("ranks that call different things all get an error that shows both") {
         need((self.rank == 1 ? one.other : one.call)(self, memory), "enqueue");
         self.finish();
         const Status error = self.comm->async_error();
-        need(error.code() == Code::InvalidUsage, "no error for " + one.shown);
+        need(error.code() == ErrorCode::InvalidUsage, "no error for " + one.shown);
         need(error.message().find(one.shown) != std::string::npos, error.message());
         need(error.message().find("cluster rank 1") != std::string::npos, error.message());
         need(!base(self, memory).ok(), "later calls must fail fast");
@@ -326,8 +326,8 @@ TEST_CASE("abort by one rank ends everybody's operations") {
         const TimePoint end = steady_clock().now() + fake::kHang;
         while (self.comm->async_error().ok() && steady_clock().now() < end)
           std::this_thread::yield();
-        need(self.comm->async_error().code() == Code::Aborted, "not aborted");
-        need(self.comm->barrier(self.native()).code() == Code::Aborted, "later calls fail");
+        need(self.comm->async_error().code() == ErrorCode::Aborted, "not aborted");
+        need(self.comm->barrier(self.native()).code() == ErrorCode::Aborted, "later calls fail");
       });
 }
 
@@ -339,17 +339,17 @@ TEST_CASE("init names the ranks that do not come, and refuses what is wrong") {
   fake::Thread other([&] { second = library->init(*id, 4, 2, nullptr, 5000).status(); });
   first = library->init(*id, 4, 0, nullptr, fake::patient_ms(300)).status();
   other.join();
-  CHECK(first.code() == Code::Timeout);
+  CHECK(first.code() == ErrorCode::Timeout);
   CHECK(first.message().find("1, 3") != std::string::npos);
-  CHECK(second.code() == Code::Timeout);
+  CHECK(second.code() == ErrorCode::Timeout);
   CHECK(second.message().find("1, 3") != std::string::npos);
 
-  CHECK(library->unique_id(0, 5000).status().code() == Code::InvalidArgument);
-  CHECK(library->init(UniqueId{}, 2, 0, nullptr, 10).status().code() == Code::InvalidArgument);
+  CHECK(library->unique_id(0, 5000).status().code() == ErrorCode::InvalidArgument);
+  CHECK(library->init(UniqueId{}, 2, 0, nullptr, 10).status().code() == ErrorCode::InvalidArgument);
   auto two = library->unique_id(2, 5000);
   REQUIRE(two.ok());
-  CHECK(library->init(*two, 3, 0, nullptr, 10).status().code() == Code::InvalidArgument);
-  CHECK(library->init(*two, 2, 2, nullptr, 10).status().code() == Code::InvalidArgument);
+  CHECK(library->init(*two, 3, 0, nullptr, 10).status().code() == ErrorCode::InvalidArgument);
+  CHECK(library->init(*two, 2, 2, nullptr, 10).status().code() == ErrorCode::InvalidArgument);
   UniqueId forged = *two;
   forged.bytes[40] = static_cast<uint8_t>(forged.bytes[40] ^ 1);  // the token
   CHECK_FALSE(library->init(forged, 2, 1, nullptr, 10).ok());
@@ -370,7 +370,7 @@ TEST_CASE("bad arguments are refused at the call") {
     std::byte* memory = self.place(Bytes(64));
     auto& comm = *self.comm;
     const auto refused = [](const Status& status) {
-      need(status.code() == Code::InvalidArgument, "accepted");
+      need(status.code() == ErrorCode::InvalidArgument, "accepted");
     };
     refused(comm.all_reduce(memory, memory, 4, DataType::Float32, {RedOp::Sum}, nullptr));
     refused(comm.all_reduce(memory, memory, SIZE_MAX / 4, DataType::Float64, {RedOp::Sum},

@@ -149,13 +149,13 @@ TEST_CASE("copies of one stream run in order, of any size") {
 }
 
 TEST_CASE("work that is launched together comes in its order") {
-  using Kind = Work::Kind;
+  using Kind = StreamWork::Kind;
   for (const auto kind : kinds()) {
     Subject s(kind);
     CAPTURE(s.name);
     if ((s.device->capabilities() & kBatches) == 0) {
       auto stream = s.stream();
-      CHECK(s.device->run(*stream, {}, true).code() == Code::SystemError);
+      CHECK(s.device->run(*stream, {}, true).code() == ErrorCode::SystemError);
       continue;
     }
     Flag* flags = s.flags(2);
@@ -173,27 +173,28 @@ TEST_CASE("work that is launched together comes in its order") {
           for (size_t i = 0; i < kCount; ++i) from[i] = static_cast<float>(i + turn);
           std::fill(ring, ring + 2 * kCount, -1.F);
           const auto copy = [](float* dst, const float* src, size_t elements) {
-            Work work{.kind = Kind::Copy};
+            StreamWork work{.kind = Kind::Copy};
             work.reduction.dst = dst;
             work.reduction.srcs[0] = src;
             work.reduction.n_srcs = 1;
             work.reduction.count = elements * sizeof(float);
             return work;
           };
-          Work add{.kind = Kind::Reduce};
+          StreamWork add{.kind = Kind::Reduce};
           add.reduction = {.dst = to,
                            .srcs = {memory + shift, from},
                            .n_srcs = 2,
                            .count = n,
                            .type = DataType::Float32,
                            .op = RedOp::Sum};
-          const std::vector<Work> work = {copy(memory, from, count),
-                                          copy(ring, memory + shift, n),
-                                          {.kind = Kind::Write, .flag = &flags[0], .value = turn},
-                                          {.kind = Kind::Wait, .flag = &flags[1], .value = turn},
-                                          add,
-                                          copy(ring, to, n),
-                                          {.kind = Kind::Write, .flag = &flags[0], .value = turn}};
+          const std::vector<StreamWork> work = {
+              copy(memory, from, count),
+              copy(ring, memory + shift, n),
+              {.kind = Kind::Write, .flag = &flags[0], .value = turn},
+              {.kind = Kind::Wait, .flag = &flags[1], .value = turn},
+              add,
+              copy(ring, to, n),
+              {.kind = Kind::Write, .flag = &flags[0], .value = turn}};
           flags[0].word.store(turn - 1);
           auto stream = s.stream();
           REQUIRE(s.device->run(*stream, work, spins).ok());
@@ -409,17 +410,17 @@ TEST_CASE("bad arguments are refused") {
     Subject s(kind);
     CAPTURE(s.name);
     if ((s.device->capabilities() & kDefaultStream) == 0)
-      CHECK(s.device->wrap_stream(nullptr).status().code() == Code::InvalidArgument);
+      CHECK(s.device->wrap_stream(nullptr).status().code() == ErrorCode::InvalidArgument);
     CHECK_FALSE(s.device->allocate(SIZE_MAX - 100).ok());
     auto stream = s.stream();
     Reduction r;
-    CHECK(s.device->reduce(*stream, r).code() == Code::InvalidArgument);
+    CHECK(s.device->reduce(*stream, r).code() == ErrorCode::InvalidArgument);
     r.n_srcs = Reduction::kMaxSources + 1;
-    CHECK(s.device->reduce(*stream, r).code() == Code::InvalidArgument);
+    CHECK(s.device->reduce(*stream, r).code() == ErrorCode::InvalidArgument);
     r.n_srcs = 1;
     r.op = RedOp::Avg;
     r.divisor = 0;
-    CHECK(s.device->reduce(*stream, r).code() == Code::InvalidArgument);
+    CHECK(s.device->reduce(*stream, r).code() == ErrorCode::InvalidArgument);
   }
   int no_stream = 0;
   CHECK_FALSE(make_host_device()->wrap_stream(&no_stream).ok());
@@ -452,10 +453,10 @@ TEST_CASE("a stream that was just destroyed is none, though its work still runs"
   REQUIRE(device->wait_flag(*mine, flag, 1).ok());
   auto wrapped = device->wrap_stream(native).value();
   mine.reset();
-  CHECK(device->wrap_stream(native).status().code() == Code::InvalidArgument);
+  CHECK(device->wrap_stream(native).status().code() == ErrorCode::InvalidArgument);
   wrapped.reset();
   device->progress();
-  CHECK(device->wrap_stream(native).status().code() == Code::InvalidArgument);
+  CHECK(device->wrap_stream(native).status().code() == ErrorCode::InvalidArgument);
   flag.word.store(1, std::memory_order_release);
   device->progress();
 }

@@ -86,7 +86,7 @@ struct Waiting {
   }
   const std::unique_ptr<Cancel> cancel = std::move(Cancel::create()).value();
   std::atomic<int> ended{0};
-  std::atomic<Code> last{Code::Ok};
+  std::atomic<Code> last{ErrorCode::Ok};
   Address address;
   const std::unique_ptr<Transport> transport, others;  // the first use all of the above
 };
@@ -105,9 +105,9 @@ TEST_CASE("who waits for the other end of a connection sleeps, and a cancel wake
     CHECK(idle_switches() < 500);
     CHECK(threads_of_process() <= threads + 2);  // one for all of them; a sanitizer has one, too
     CHECK(waiting.ended == 0);
-    waiting.cancel->set(error(Code::Aborted, "the test gives up"));
+    waiting.cancel->set(error(ErrorCode::Aborted, "the test gives up"));
     CHECK(waiting.await(kPeers - 1));
-    CHECK(waiting.last.load() == Code::Aborted);
+    CHECK(waiting.last.load() == ErrorCode::Aborted);
   }
 }
 
@@ -127,8 +127,8 @@ TEST_CASE("a connection whose other end stays away ends by the clock of its limi
     clock.pass(std::chrono::hours(2));
     waiting.connect(1, waiting.patient());  // which has the transport look at all
     CHECK(waiting.await(2));
-    CHECK(waiting.last.load() == Code::Timeout);
-    waiting.cancel->set(error(Code::Aborted, "the test gives up"));
+    CHECK(waiting.last.load() == ErrorCode::Timeout);
+    waiting.cancel->set(error(ErrorCode::Aborted, "the test gives up"));
     CHECK(waiting.await(3));
   }
 }

@@ -136,12 +136,13 @@ TEST_CASE("a stranger's time ends though nobody connects; who waits long says fo
   CHECK(
       log.find("hetccl [rank 1] warn: waiting for rank 0 to connect to this rank at 127.0.0.1:") !=
       std::string::npos);
-  CHECK(told[0].code() == Code::Timeout);
+  CHECK(told[0].code() == ErrorCode::Timeout);
   CHECK(told[0].message().find("no connection to " + at) != std::string::npos);
-  CHECK(told[1].code() == Code::Timeout);
+  CHECK(told[1].code() == ErrorCode::Timeout);
   CHECK(told[1].message().find("HETCCL_PORT_RANGE") != std::string::npos);
   char byte = 0;
-  CHECK(net::recv_all(dialled->get(), &byte, 1, after(kPatienceMs)).code() == Code::RemoteError);
+  CHECK(net::recv_all(dialled->get(), &byte, 1, after(kPatienceMs)).code() ==
+        ErrorCode::RemoteError);
 }
 
 }  // namespace

@@ -272,7 +272,7 @@ TEST_CASE("what differs between the ends is explained, and stays") {
     pair.channels[0]->post_recv({data.data(), 48, ours});
     pair.until([&] { return !pair.channels[0]->status().ok(); });
     const Status& status = pair.channels[0]->status();
-    CHECK(status.code() == Code::InvalidUsage);
+    CHECK(status.code() == ErrorCode::InvalidUsage);
     CHECK(status.message().find("rank 1 called all_reduce (10 float32, sum)") != std::string::npos);
     CHECK(status.message().find("all_reduce (12 float32, sum)") != std::string::npos);
     pair.channels[1]->post_send({data.data(), 8, info(6)});
@@ -297,10 +297,10 @@ TEST_CASE("a peer that leaves in the middle is named; what it sent before arrive
     pair.until([&] { return !pair.channels[0]->status().ok(); });
     CHECK(pair.channels[0]->recvs_completed() == 1);
     CHECK(received == sent);
-    CHECK(pair.channels[0]->status().code() == Code::RemoteError);
+    CHECK(pair.channels[0]->status().code() == ErrorCode::RemoteError);
     CHECK(pair.channels[0]->status().message().find("connection to rank 1 closed") !=
           std::string::npos);
-    CHECK(pair.channels[1]->status().code() == Code::Aborted);
+    CHECK(pair.channels[1]->status().code() == ErrorCode::Aborted);
   });
 }
 
@@ -313,7 +313,7 @@ TEST_CASE("a peer's leaving is noticed though nothing is posted, and with sends 
       for (int i = 0; i < 20; ++i) pair.step();
       pair.channels[1].reset();
       pair.until([&] { return !pair.channels[0]->status().ok(); });
-      CHECK(pair.channels[0]->status().code() == Code::RemoteError);
+      CHECK(pair.channels[0]->status().code() == ErrorCode::RemoteError);
       // And then there is peace.
       pair.until([&] {
         int quiet = 0;
@@ -452,13 +452,14 @@ TEST_CASE("a wrong secret connects nobody, and the right one still does afterwar
         auto made = ranks[1].transport->connect({9, 1, 0}, ranks[0].address, one, ms);
         CHECK(made.ok() == expected);
         if (!expected)
-          CHECK(
-              (made.status().code() == Code::Timeout || made.status().code() == Code::RemoteError));
+          CHECK((made.status().code() == ErrorCode::Timeout ||
+                 made.status().code() == ErrorCode::RemoteError));
       });
       auto made = ranks[0].transport->connect({9, 0, 1}, ranks[1].address, zero, ms);
       CHECK(made.ok() == expected);
       if (!expected)
-        CHECK((made.status().code() == Code::Timeout || made.status().code() == Code::RemoteError));
+        CHECK((made.status().code() == ErrorCode::Timeout ||
+               made.status().code() == ErrorCode::RemoteError));
       other.join();
     };
     attempt(secret(1), secret(2), 200, false);
@@ -474,11 +475,11 @@ TEST_CASE("a rank that does not come is named in time") {
       auto made = ranks[self].transport->connect({9, self, 1 - self}, ranks[1 - self].address,
                                                  secret(1), 60);
       CHECK(steady_clock().now() - start < fake::kHang);
-      CHECK(made.status().code() == Code::Timeout);
+      CHECK(made.status().code() == ErrorCode::Timeout);
       CHECK(made.status().message().find(format("rank %d", 1 - self)) != std::string::npos);
     }
     auto junk = ranks[0].transport->connect({9, 0, 1}, Bytes(33, 0xee), secret(1), 60);
-    CHECK(junk.status().code() == Code::InvalidArgument);
+    CHECK(junk.status().code() == ErrorCode::InvalidArgument);
   });
 }
 
@@ -515,7 +516,7 @@ TEST_CASE("what a peer began and nobody took is let go") {
     });
     auto missed =
         ranks[1].transport->connect({7, 1, 2}, ranks[2].address, secret(1), fake::patient_ms(500));
-    CHECK(missed.status().code() == Code::Timeout);
+    CHECK(missed.status().code() == ErrorCode::Timeout);
     zero.join();
     char byte = 0;
     lonely->post_recv({&byte, 1, {}});
@@ -526,7 +527,7 @@ TEST_CASE("what a peer began and nobody took is let go") {
     ranks[1].transport->forget(7, 1);
     const auto end = steady_clock().now() + milliseconds(kPatienceMs);
     while (lonely->status().ok() && steady_clock().now() < end) ranks[0].transport->progress();
-    CHECK(lonely->status().code() == Code::RemoteError);
+    CHECK(lonely->status().code() == ErrorCode::RemoteError);
   });
 }
 

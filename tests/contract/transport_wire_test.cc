@@ -169,7 +169,7 @@ TEST_CASE("one stream's end waits for what the others still carry") {
   CHECK(received == sent);
   wire.peer[1].reset();
   wire.until([&] { return !wire.channel->status().ok(); });
-  CHECK(wire.channel->status().code() == Code::RemoteError);
+  CHECK(wire.channel->status().code() == ErrorCode::RemoteError);
 }
 
 }  // namespace

@@ -199,7 +199,7 @@ Status JobRank::wait() {
     return last_.done() || !fault_.ok();
   };
   if (!engine_->wait(done, steady_clock().now() + fake::kHang)) {
-    return error(Code::Timeout, "the test's own deadline");
+    return error(ErrorCode::Timeout, "the test's own deadline");
   }
   std::lock_guard lock(fault_mutex_);
   return fault_;

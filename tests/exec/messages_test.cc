@@ -350,7 +350,7 @@ void check_disagreement(Ranks& ranks, bool streamed) {
   CHECK(ranks[0].call({{0, 1, 12, DataType::Float32, 0}}, streamed, deadline).ok());
   CHECK(ranks[1].call({{0, 1, 10, DataType::Float32, 0}}, streamed, deadline).ok());
   const Status fault = ranks[1].wait_for_fault();
-  CHECK(fault.code() == Code::InvalidUsage);
+  CHECK(fault.code() == ErrorCode::InvalidUsage);
   for (int r = 0; r < 2; ++r) {
     ranks[r].abort();
     CHECK(ranks[r].drained());
@@ -465,7 +465,7 @@ TEST_CASE("a receive that nobody sends to times out by name, and abort ends it")
                 .call(round, streamed, steady_clock().now() + std::chrono::milliseconds(50))
                 .ok());
       const Status fault = ranks[0].wait_for_fault();
-      CHECK(fault.code() == Code::Timeout);
+      CHECK(fault.code() == ErrorCode::Timeout);
       CHECK(fault.message().find("recv of 10 float32 from rank 1 timed out") != std::string::npos);
       CHECK(fault.message().find("rank 1 has not sent it") != std::string::npos);
       ranks[0].abort();
@@ -533,7 +533,7 @@ TEST_CASE("by the library, too, a message without its other end times out by nam
     const Round round = {{sends ? 0 : 1, sends ? 1 : 0, 10, DataType::Float32, 0}};
     CHECK(ranks[0].call(round, true, steady_clock().now() + std::chrono::milliseconds(50)).ok());
     const Status fault = ranks[0].wait_for_fault();
-    CHECK(fault.code() == Code::Timeout);
+    CHECK(fault.code() == ErrorCode::Timeout);
     CHECK(fault.message().find(sends ? "rank 1 has not received it" : "rank 1 has not sent it") !=
           std::string::npos);
     ranks[0].abort();
@@ -559,7 +559,7 @@ TEST_CASE("who waits for the ends to agree is let go by an abort, and at its dea
     fake::Thread waiting([&] {
       const Status status =
           ranks[0].call({{0, 1, 10, DataType::Int8, 0}}, true, steady_clock().now() + limit);
-      CHECK(status.code() == (aborts ? Code::Aborted : Code::Timeout));
+      CHECK(status.code() == (aborts ? ErrorCode::Aborted : ErrorCode::Timeout));
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     if (aborts) ranks[0].abort();

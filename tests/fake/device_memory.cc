@@ -42,7 +42,7 @@ DeviceMemory::~DeviceMemory() {
 }
 
 Result<void*> DeviceMemory::allocate(size_t bytes) {
-  if (bytes > bytes_) return error(Code::SystemError, "fake device: out of memory");
+  if (bytes > bytes_) return error(ErrorCode::SystemError, "fake device: out of memory");
   // One unit more than needed: neighbours do not touch.
   const size_t size = (bytes + kAlignment) / kAlignment * kAlignment;
   std::lock_guard lock(mutex_);
@@ -51,7 +51,7 @@ Result<void*> DeviceMemory::allocate(size_t bytes) {
     if (start - offset >= size) break;
     offset = start + length;
   }
-  if (bytes_ - offset < size) return error(Code::SystemError, "fake device: out of memory");
+  if (bytes_ - offset < size) return error(ErrorCode::SystemError, "fake device: out of memory");
   used_.emplace(offset, size);
   std::memset(alias_ + offset, 0xA5, size);
   return device_ + offset;

@@ -246,7 +246,8 @@ class FakeDeviceImpl : public FakeDevice {
   }
   Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
     note(Call::Enqueues);
-    if (!native) return error(Code::InvalidArgument, "a null stream is no stream of this device");
+    if (!native)
+      return error(ErrorCode::InvalidArgument, "a null stream is no stream of this device");
     return std::unique_ptr<Stream>(std::make_unique<WrappedStream>(native));
   }
   Result<std::unique_ptr<Event>> create_event() override {
@@ -279,15 +280,16 @@ class FakeDeviceImpl : public FakeDevice {
     return {};
   }
   Status reduce(Stream& stream, const Reduction& reduction) override {
-    if (!options_.kernels) return error(Code::Unsupported, "this fake device has no kernels");
+    if (!options_.kernels) return error(ErrorCode::Unsupported, "this fake device has no kernels");
     HETCCL_TRY(validate(reduction));
-    if (reduction.type == options_.lacks) return error(Code::Unsupported, "no kernel of this type");
+    if (reduction.type == options_.lacks)
+      return error(ErrorCode::Unsupported, "no kernel of this type");
     push_reduce(delayed(stream), reduction);
     return {};
   }
-  Status run(Stream& stream, std::span<const Work> work, bool /*spins*/) override {
-    if (!options_.kernels) return error(Code::Unsupported, "this fake device has no kernels");
-    for (const Work& one : work) HETCCL_TRY(enqueue(stream, one));
+  Status run(Stream& stream, std::span<const StreamWork> work, bool /*spins*/) override {
+    if (!options_.kernels) return error(ErrorCode::Unsupported, "this fake device has no kernels");
+    for (const StreamWork& one : work) HETCCL_TRY(enqueue(stream, one));
     return {};
   }
   bool progress() override { return false; }

@@ -52,7 +52,7 @@ class Wire {
     Transfer& send = sends_.front();
     Transfer& recv = recvs_.front();
     if (!same(send, recv)) {
-      status_ = error(Code::InvalidUsage, "fake: the message is not the one expected");
+      status_ = error(ErrorCode::InvalidUsage, "fake: the message is not the one expected");
       return true;
     }
     const size_t left = send.bytes - moved_;
@@ -104,8 +104,8 @@ class NetworkChannel : public Channel {
     return status_;
   }
   void close() override {
-    out_->fail(error(Code::RemoteError, "fake: closed"));
-    in_->fail(error(Code::RemoteError, "fake: closed"));
+    out_->fail(error(ErrorCode::RemoteError, "fake: closed"));
+    in_->fail(error(ErrorCode::RemoteError, "fake: closed"));
   }
   std::span<std::byte> window() override { return window_; }
 
@@ -177,7 +177,7 @@ void Network::sever(int rank) {
   std::lock_guard lock(mutex_);
   for (auto& [ends, wire] : wires_) {
     if (ends.first == rank || ends.second == rank) {
-      wire->fail(error(Code::RemoteError, "fake: severed"));
+      wire->fail(error(ErrorCode::RemoteError, "fake: severed"));
     }
   }
 }

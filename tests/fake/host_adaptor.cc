@@ -68,7 +68,7 @@ Status begin(Member& member, const hetcclLibraryWork& work) {
     case hetcclLibraryBarrier:
       return comm.barrier(&member.queue);
   }
-  return error(Code::InvalidArgument, "no call");
+  return error(ErrorCode::InvalidArgument, "no call");
 }
 
 const char* error_text(int code) {

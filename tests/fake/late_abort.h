@@ -19,7 +19,7 @@ class LateAbort final : public ForwardingCommunicator {
   }
 
   [[nodiscard]] Status async_error() const override {
-    return asked_ ? error(Code::Aborted, "the cluster's communicator was aborted")
+    return asked_ ? error(ErrorCode::Aborted, "the cluster's communicator was aborted")
                   : real_->async_error();
   }
   void abort() override { asked_.store(true); }

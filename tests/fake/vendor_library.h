@@ -52,7 +52,7 @@ class VendorLibrary : public ccl::Library {
           seat.blocks);
     }
     if (seat.rank == pairs_refused_to)
-      return error(Code::SystemError, "fake: there is no memory for a pair");
+      return error(ErrorCode::SystemError, "fake: there is no memory for a pair");
     return std::unique_ptr<ccl::PendingPair>(std::make_unique<Pending>(
         [this, seat, waker, ms = limit.timeout_ms](const Cancel& cancel) {
           auto made = real_->init(seat.id, 2, seat.rank, waker, {ms, &cancel});
@@ -85,7 +85,7 @@ class VendorLibrary : public ccl::Library {
                              wake();
                              return made;
                            })) {}
-    ~Pending() override { cancel_->set(error(Code::Aborted, "nobody waits for the pair")); }
+    ~Pending() override { cancel_->set(error(ErrorCode::Aborted, "nobody waits for the pair")); }
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
     std::optional<Made> poll(TimePoint /*now*/, TimePoint& /*again*/) override {

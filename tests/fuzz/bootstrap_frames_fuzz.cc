@@ -63,7 +63,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
       encode(Welcome{0, "host b, pid 2"}),
       encode(Contribution{3, 1000, bytes}),
       encode_without_bytes({3, 500, 500, 0, bytes}),
-      encode(FrameType::Failed, {Code::RemoteError, 2, "rank 2 was lost"}),
+      encode(FrameType::Failed, {ErrorCode::RemoteError, 2, "rank 2 was lost"}),
       encode(FrameType::Note, Note{kEveryone, bytes}),
       encode(FrameType::Noted, Note{2, bytes}),
       encode_empty(FrameType::Heartbeat),

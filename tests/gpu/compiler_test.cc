@@ -37,7 +37,7 @@ TEST_CASE("an older architecture compiles too, one that does not exist says so")
   CHECK(compile(*compiler, source(), "sm_80", 4).ok());
   CHECK(compile(*compiler, source(), "sm_80", 5).ok());
   const Status status = compile(*compiler, source(), "sm_1", 0).status();
-  CHECK(status.code() == Code::SystemError);
+  CHECK(status.code() == ErrorCode::SystemError);
   CHECK(status.message().find("sm_1") != std::string::npos);
 }
 
@@ -49,6 +49,6 @@ TEST_CASE("what does not compile is shown with the compiler's words") {
 }
 
 TEST_CASE("a library that is absent, and one that is no compiler") {
-  CHECK(load_nvrtc("/nonexistent/libnvrtc.so").status().code() == Code::SystemError);
-  CHECK(load_nvrtc("libc.so.6").status().code() == Code::Unsupported);
+  CHECK(load_nvrtc("/nonexistent/libnvrtc.so").status().code() == ErrorCode::SystemError);
+  CHECK(load_nvrtc("libc.so.6").status().code() == ErrorCode::Unsupported);
 }

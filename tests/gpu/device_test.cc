@@ -262,11 +262,11 @@ TEST_CASE("the default stream is a stream, and an index that is none is refused"
   GpuOptions options;
   for (const int index : {-1, count()}) {
     options.index = index;
-    CHECK(make_gpu_device(runtime(), options).status().code() == Code::InvalidArgument);
+    CHECK(make_gpu_device(runtime(), options).status().code() == ErrorCode::InvalidArgument);
   }
   const auto without_compiler = make_gpu_device(runtime(), GpuOptions{});
   if (runtime()->wait_word)
     CHECK((without_compiler.value()->capabilities() & kKernels) == 0);
   else
-    CHECK(without_compiler.status().code() == Code::Unsupported);
+    CHECK(without_compiler.status().code() == ErrorCode::Unsupported);
 }

@@ -36,7 +36,7 @@ struct Job::Rank {
   }
   // Until all that was enqueued is complete.
   [[nodiscard]] Status wait() const {
-    if (on_gpu() && !drain(*device, *stream)) return error(Code::Timeout, "it does not drain");
+    if (on_gpu() && !drain(*device, *stream)) return error(ErrorCode::Timeout, "it does not drain");
     return communicator->dispatch().failure();
   }
   std::string run(const Case& test, const std::vector<std::vector<std::byte>>& inputs) const;

@@ -293,7 +293,7 @@ TEST_CASE("abort ends a collective that a rank never calls") {
     self.comm->abort();
     need(steady_clock().now() - start < fake::kHang / 2, "abort blocks");
     need(drain(*self.device, *self.stream), "the stream did not drain");
-    need(self.comm->async_error().code() == Code::Aborted, "no error after abort");
+    need(self.comm->async_error().code() == ErrorCode::Aborted, "no error after abort");
   });
 }
 
@@ -311,6 +311,6 @@ TEST_CASE("init does not wait for a missing rank beyond its deadline") {
   auto* library = gpus->library(*device).value();
   const auto id = library->unique_id(2, 5000).value();
   const TimePoint start = steady_clock().now();
-  CHECK(library->init(id, 2, 0, nullptr, 500).status().code() == Code::Timeout);
+  CHECK(library->init(id, 2, 0, nullptr, 500).status().code() == ErrorCode::Timeout);
   CHECK(steady_clock().now() - start < fake::kHang / 2);
 }

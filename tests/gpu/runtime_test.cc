@@ -14,7 +14,7 @@ TEST_CASE("what is no device is refused with what there is") {
   REQUIRE(made.ok());
   for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "cudax", "rocm"}) {
     const Status status = made.value()->device(name).status();
-    CHECK(status.code() == Code::Unsupported);
+    CHECK(status.code() == ErrorCode::Unsupported);
     CHECK(status.message().find("\"host\"") != std::string::npos);
   }
   const Status hip = made.value()->device("hip:x").status();

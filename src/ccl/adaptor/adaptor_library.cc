@@ -64,7 +64,7 @@ class Member {
     failed_.store(true, std::memory_order_release);
   }
   void abort() {
-    fail(hetccl::error(Code::RemoteError, "aborted"));
+    fail(hetccl::error(ErrorCode::RemoteError, "aborted"));
     aborted_.store(true, std::memory_order_release);
   }
   void end() {
@@ -242,7 +242,7 @@ class AdaptorCommunicator : public Communicator {
   Status reduce_shards(hetcclLibraryCall kind, std::span<const Shard> shards, DataType type,
                        const Reducer& how, void* stream) {
     if (!member_->reduces(type, how.op)) {
-      return error(Code::Unsupported, "%s does not reduce %s by %s", member_->name().c_str(),
+      return error(ErrorCode::Unsupported, "%s does not reduce %s by %s", member_->name().c_str(),
                    std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
     }
     return enqueue(kind, type, how.op, shards, {}, stream);
@@ -251,7 +251,7 @@ class AdaptorCommunicator : public Communicator {
                  std::span<const Transfer> transfers, void* stream) {
     HETCCL_TRY(member_->error());
     if (stream == nullptr)
-      return error(Code::InvalidArgument,
+      return error(ErrorCode::InvalidArgument,
                    "a collective of hosts needs a stream of the host device");
     auto* queue = static_cast<TaskQueue*>(stream);
     auto call = member_->issue();
@@ -277,7 +277,7 @@ class AdaptorLibrary : public FoundLibrary {
                                              const WaitLimit& limit) override {
     using Made = std::shared_ptr<Member>;
     if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
-      return error(Code::InvalidArgument, "rank %d of %d ranks", rank, n_ranks);
+      return error(ErrorCode::InvalidArgument, "rank %d of %d ranks", rank, n_ranks);
     const auto attempt = [part = part(), id, n_ranks, rank,
                           ms = limit.timeout_ms]() -> Result<Made> {
       HETCCL_ASSIGN(void* made, init_by(*part, id, n_ranks, rank, ms));

@@ -114,13 +114,13 @@ TEST_CASE("what the adaptor does not do is refused at the call") {
     const auto code = [&](DataType type, RedOp op) {
       return rank.comm.all_reduce(memory, memory, 1, type, {op}, &rank.queue).code();
     };
-    CHECK(code(DataType::Float16, RedOp::Sum) == Code::Unsupported);
-    CHECK(code(DataType::Float32, RedOp::PreMulSum) == Code::Unsupported);
-    CHECK(code(DataType::Int8, RedOp::Avg) == Code::Unsupported);
-    CHECK(rank.comm.barrier(nullptr).code() == Code::InvalidArgument);
+    CHECK(code(DataType::Float16, RedOp::Sum) == ErrorCode::Unsupported);
+    CHECK(code(DataType::Float32, RedOp::PreMulSum) == ErrorCode::Unsupported);
+    CHECK(code(DataType::Int8, RedOp::Avg) == ErrorCode::Unsupported);
+    CHECK(rank.comm.barrier(nullptr).code() == ErrorCode::InvalidArgument);
     const Shard nowhere[] = {{kRanks, memory, memory, 1}};
     CHECK(rank.comm.broadcast(nowhere, DataType::Int8, &rank.queue).code() ==
-          Code::InvalidArgument);
+          ErrorCode::InvalidArgument);
   });
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("a call that another rank never makes ends by abort, on this rank alon
     while (stuck < kRanks - 1) std::this_thread::yield();
     rank.comm.abort();
     rank.run();
-    CHECK(rank.comm.async_error().code() == Code::RemoteError);
+    CHECK(rank.comm.async_error().code() == ErrorCode::RemoteError);
     CHECK_FALSE(rank.comm.barrier(&rank.queue).ok());
     ++ended;
   });
@@ -235,13 +235,13 @@ TEST_CASE("an init, an id and a score that do not end are given up at their dead
       [](hetcclLibraryAdaptor& table) { table.make_id = [](int, void*) { return held.wait(); }; });
   CHECK(has(pensive->unique_id(1, 50).status().message(), "make_id has not ended within 50 ms"));
   const TimePoint start = steady_clock().now();
-  CHECK(run_alone(*library, value).code() == Code::Timeout);
+  CHECK(run_alone(*library, value).code() == ErrorCode::Timeout);
   CHECK(steady_clock().now() - start < fake::kHang / 2);
   static hetcclLibraryAdaptor slow = *fake::host_adaptor().library;
   slow.score = [] { return held.wait(); };
   static const hetcclAdaptorTable table = fake::table_of(&slow);
   CHECK(score_of(adaptor::check(&table, "slow.so", {}).value(), 50).status().code() ==
-        Code::Timeout);
+        ErrorCode::Timeout);
   held.released = true;
   while (held.left < 3) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they still have to return

@@ -86,8 +86,9 @@ class DeviceCommunicator : public Communicator {
   Status reduce_shards(hetcclLibraryCall kind, std::span<const Shard> shards, DataType type,
                        const Reducer& how, void* stream) {
     if (!reduces_by(handle_->part(), type, how.op)) {
-      return error(Code::Unsupported, "%s does not reduce %s by %s", handle_->part().name.c_str(),
-                   std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
+      return error(ErrorCode::Unsupported, "%s does not reduce %s by %s",
+                   handle_->part().name.c_str(), std::string(name_of(type)).c_str(),
+                   std::string(name_of(how.op)).c_str());
     }
     return start(kind, type, how.op, shards, {}, stream);
   }

@@ -102,10 +102,12 @@ TEST_CASE("calls reach the adaptor on their stream, with the pieces as they are"
   REQUIRE(comm->barrier(&stream).ok());
   CHECK(seen.works[2].call == hetcclLibraryBarrier);
   // What it cannot, it is not asked.
-  CHECK(comm->all_reduce(send, recv, 4, DataType::Int8, avg, &stream).code() == Code::Unsupported);
-  CHECK(comm->exchange({}, DataType::Int8, &stream).code() == Code::Unsupported);
+  CHECK(comm->all_reduce(send, recv, 4, DataType::Int8, avg, &stream).code() ==
+        ErrorCode::Unsupported);
+  CHECK(comm->exchange({}, DataType::Int8, &stream).code() == ErrorCode::Unsupported);
   const std::vector<Shard> stranger = {{2, send, recv, 1}};
-  CHECK(comm->reduce(stranger, DataType::Float32, avg, &stream).code() == Code::InvalidArgument);
+  CHECK(comm->reduce(stranger, DataType::Float32, avg, &stream).code() ==
+        ErrorCode::InvalidArgument);
   CHECK(seen.works.size() == 3);
   comm.reset();
   CHECK(destroys == before + 1);
@@ -132,7 +134,7 @@ TEST_CASE("errors of calls, of the communicator and of init") {
   seen.init_makes_nothing = false;
   const int destroyed = destroys;
   const auto late = ours->init({}, 2, 1, nullptr, 50);
-  CHECK(late.status().code() == Code::Timeout);
+  CHECK(late.status().code() == ErrorCode::Timeout);
   const TimePoint end = steady_clock().now() + fake::kHang;
   while (destroys == destroyed && steady_clock().now() < end) std::this_thread::yield();
   CHECK(slow_inits == 1);

@@ -15,7 +15,7 @@ Status check_broadcast(std::span<const Shard> shards, int n_ranks, uint32_t capa
   HETCCL_TRY(check_ranks(shards, n_ranks));
   for (const Shard& shard : shards) {
     if (shard.receiver >= 0 && (capabilities & HETCCL_LIBRARY_SENDS) == 0)
-      return error(Code::Unsupported, "the adaptor sends to no single rank");
+      return error(ErrorCode::Unsupported, "the adaptor sends to no single rank");
   }
   return {};
 }
@@ -23,7 +23,7 @@ Status check_broadcast(std::span<const Shard> shards, int n_ranks, uint32_t capa
 Status check_exchange(std::span<const Transfer> transfers, int n_ranks, int rank,
                       uint32_t capabilities) {
   if ((capabilities & HETCCL_LIBRARY_EXCHANGES) == 0)
-    return error(Code::Unsupported, "the adaptor exchanges no messages");
+    return error(ErrorCode::Unsupported, "the adaptor exchanges no messages");
   return check_transfers(transfers, n_ranks, rank);
 }
 

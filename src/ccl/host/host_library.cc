@@ -28,8 +28,8 @@ static_assert(sizeof(IdContent) <= sizeof(UniqueId));
 
 Status check_rank_count(int n_ranks) {
   if (n_ranks >= 1 && n_ranks <= kMaxRanks) return {};
-  return error(Code::InvalidArgument, "a host cluster of %d ranks: 1 to %d are possible", n_ranks,
-               kMaxRanks);
+  return error(ErrorCode::InvalidArgument, "a host cluster of %d ranks: 1 to %d are possible",
+               n_ranks, kMaxRanks);
 }
 
 class HostCommunicator : public Communicator {
@@ -87,9 +87,10 @@ class HostCommunicator : public Communicator {
   Status check(std::span<const Shard> shards, DataType type, RedOp op, const void* stream) const {
     HETCCL_TRY(member_->error());
     if (!stream)
-      return error(Code::InvalidArgument, "a host collective needs a stream of the host device");
+      return error(ErrorCode::InvalidArgument,
+                   "a host collective needs a stream of the host device");
     if (!is_valid(type) || !is_valid(op))
-      return error(Code::InvalidArgument, "data type %d with operator %d is unknown",
+      return error(ErrorCode::InvalidArgument, "data type %d with operator %d is unknown",
                    static_cast<int>(type), static_cast<int>(op));
     HETCCL_TRY(check_ranks(shards, member_->n_ranks()));
     return check_counts(shards, type);
@@ -100,7 +101,7 @@ class HostCommunicator : public Communicator {
     size_t left = SIZE_MAX / 2 / size_of(type);
     for (const Piece& piece : pieces) {
       if (piece.count > left)
-        return error(Code::InvalidArgument, "a collective of %zu elements and more overflows",
+        return error(ErrorCode::InvalidArgument, "a collective of %zu elements and more overflows",
                      piece.count);
       left -= piece.count;
     }
@@ -168,16 +169,17 @@ class HostLibrary : public Library {
                                              Waker* waker, const WaitLimit& limit) override {
     HETCCL_TRY(check_rank_count(n_ranks));
     if (rank < 0 || rank >= n_ranks)
-      return error(Code::InvalidArgument, "rank %d in a host cluster of %d ranks", rank, n_ranks);
+      return error(ErrorCode::InvalidArgument, "rank %d in a host cluster of %d ranks", rank,
+                   n_ranks);
     IdContent content;
     std::memcpy(&content, id.bytes, sizeof content);
     if (std::memcmp(content.magic, kMagic, sizeof kMagic) != 0)
-      return error(Code::InvalidArgument, "these bytes are no id of a host cluster");
+      return error(ErrorCode::InvalidArgument, "these bytes are no id of a host cluster");
     const Geometry geometry{n_ranks, std::clamp(content.threads, 1, Crew::kMaxThreads)};
     if (content.n_ranks == n_ranks && content.address.bytes != geometry.total_bytes())
-      return error(Code::InvalidArgument, "the id is of a host cluster of another version");
+      return error(ErrorCode::InvalidArgument, "the id is of a host cluster of another version");
     if (content.n_ranks != n_ranks)
-      return error(Code::InvalidArgument, "the id is of a host cluster of %d ranks, not of %d",
+      return error(ErrorCode::InvalidArgument, "the id is of a host cluster of %d ranks, not of %d",
                    content.n_ranks, n_ranks);
     SharedMemory memory = rank == 0 ? take(content.address) : SharedMemory();
     if (!memory.data()) {

@@ -287,7 +287,7 @@ bool Member::compare_call(const Operation& operation, int r) {
   if (agree(operation.call, theirs)) return true;
   const std::string mine_text = describe(operation.call), their_text = describe(theirs);
   const Status status = hetccl::error(
-      Code::InvalidUsage,
+      ErrorCode::InvalidUsage,
       "ranks of one host cluster called different collectives: cluster rank %d has %s, cluster "
       "rank %d has %s%s; every rank must issue the same calls in the same order",
       rank_, mine_text.c_str(), r, their_text.c_str(),
@@ -309,7 +309,7 @@ void Member::ring_sleepers() {
 
 void Member::leave() {
   if (turn_.load(std::memory_order_acquire) == opened_) return;
-  fail(hetccl::error(Code::Aborted,
+  fail(hetccl::error(ErrorCode::Aborted,
                      "cluster rank %d destroyed its communicator before its operations had ended",
                      rank_));
 }
@@ -358,7 +358,7 @@ void Member::fail(const Status& status, const std::optional<Disagreement>& betwe
 }
 
 void Member::abort() {
-  fail(hetccl::error(Code::Aborted, "cluster rank %d aborted the communicator", rank_));
+  fail(hetccl::error(ErrorCode::Aborted, "cluster rank %d aborted the communicator", rank_));
   if (waker_) waker_->ring();
 }
 

@@ -50,7 +50,7 @@ void Member::take_chunk(Operation& operation, const TaskQueue& queue, size_t& wo
     const Parcel parcel = parcels(r, reduced_)[rank_];
     if (parcel.bytes > stream.left() ||
         size_t{parcel.begin} + parcel.bytes > segment_.geometry().slot_bytes())
-      return fail(hetccl::error(Code::InternalError,
+      return fail(hetccl::error(ErrorCode::InternalError,
                                 "cluster rank %d sent more to cluster rank %d than its messages", r,
                                 rank_));
     const std::byte* from = segment_.slot(r, reduced_) + parcel.begin;
@@ -87,7 +87,7 @@ void Member::find_unmatched(Operation& operation) {
     const Parcel parcel = parcels(r, operation.first_chunk)[rank_];
     if (r == rank_ || parcel.digest == operation.exchange.from(r).digest()) continue;
     const std::string call = describe(operation.call);
-    return fail(hetccl::error(Code::InvalidUsage,
+    return fail(hetccl::error(ErrorCode::InvalidUsage,
                               "the messages of one host cluster do not match: cluster rank %d, in "
                               "%s, receives other messages from cluster rank %d than that sends; "
                               "the n-th send must meet the n-th receive, with the same count",

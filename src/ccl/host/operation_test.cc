@@ -126,8 +126,8 @@ TEST_CASE("the first failure stays") {
   REQUIRE(memory.ok());
   const Segment segment(std::move(memory.value()), {2});
   CHECK(segment.failure().ok());
-  segment.fail(error(Code::InvalidUsage, "%s", std::string(5000, 'x').c_str()));
-  segment.fail(error(Code::Aborted, "later"));
-  CHECK(segment.failure().code() == Code::InvalidUsage);
+  segment.fail(error(ErrorCode::InvalidUsage, "%s", std::string(5000, 'x').c_str()));
+  segment.fail(error(ErrorCode::Aborted, "later"));
+  CHECK(segment.failure().code() == ErrorCode::InvalidUsage);
   CHECK(segment.failure().message().size() < 1024);
 }

@@ -42,7 +42,7 @@ Status wait_for_all(const Segment& segment, uint32_t step, TimePoint deadline,
     }
     if (limit.now() >= deadline) {
       const Status late =
-          error(Code::Timeout,
+          error(ErrorCode::Timeout,
                 "cluster rank(s) %s of %d did not join the host cluster within "
                 "%lld ms; are they running, and on this host?",
                 missing.c_str(), segment.n_ranks(), static_cast<long long>(limit.timeout_ms));
@@ -79,7 +79,7 @@ Result<std::shared_ptr<Member>> join(SharedMemory memory, const Geometry& geomet
   const WakerAddress address = waker ? waker->address() : WakerAddress{};
   // The address is written by whoever claims the rank, before others may read it.
   if (mine.claimed.exchange(1) != 0)
-    return error(Code::InvalidUsage, "cluster rank %d joined the host cluster twice", rank);
+    return error(ErrorCode::InvalidUsage, "cluster rank %d joined the host cluster twice", rank);
   mine.waker = address;
   mine.joined.store(kAttached, std::memory_order_release);
   HETCCL_TRY(wait_for_all(segment, kAttached, deadline, limit));

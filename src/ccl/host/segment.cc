@@ -49,7 +49,7 @@ std::string_view kind_name(Kind kind) {
 // 0: none, 1: being written, 2: readable.
 struct Segment::FailureRecord {
   std::atomic<uint32_t> state;
-  Code code;
+  ErrorCode code;
   bool disagrees;
   Disagreement between;
   char text[kRecordBytes - 16 - sizeof(Disagreement)];
@@ -139,8 +139,8 @@ bool Segment::failed() const {
 Status Segment::failure() const {
   if (!failed()) return {};
   const FailureRecord& r = record();
-  const bool known = r.code > Code::Ok && r.code <= Code::Unsupported;
-  return {known ? r.code : Code::InternalError,
+  const bool known = r.code > ErrorCode::Ok && r.code <= ErrorCode::Unsupported;
+  return {known ? r.code : ErrorCode::InternalError,
           printable({r.text, strnlen(r.text, sizeof r.text)}, sizeof r.text)};
 }
 

@@ -37,7 +37,7 @@ std::string text_of(int version) {
 Result<std::shared_ptr<Api>> load(const char* name, const char* absent, const std::string& path) {
   auto library = DynLib::open(std::vector<std::string>{path});
   if (!library.ok()) {
-    return error(Code::Unsupported, "%s%s", absent, library.status().message().c_str());
+    return error(ErrorCode::Unsupported, "%s%s", absent, library.status().message().c_str());
   }
   auto api = std::make_shared<Api>();
   api->path = library->path();
@@ -46,7 +46,7 @@ Result<std::shared_ptr<Api>> load(const char* name, const char* absent, const st
   symbols.find(get_version, "ncclGetVersion");
   find_all(symbols, *api);
   if (!symbols.missing().empty()) {
-    return error(Code::Unsupported, "%s lacks %s: it is no %s, or too old", api->path.c_str(),
+    return error(ErrorCode::Unsupported, "%s lacks %s: it is no %s, or too old", api->path.c_str(),
                  symbols.missing().c_str(), name);
   }
   library->stay_loaded();
@@ -57,8 +57,8 @@ Result<std::shared_ptr<Api>> load(const char* name, const char* absent, const st
 
 Status check_version(const Api& api, const char* name) {
   if (api.version_code >= kOldestVersion) return {};
-  return error(Code::Unsupported, "%s is %s %s; hetccl needs %s or newer", api.path.c_str(), name,
-               text_of(api.version_code).c_str(), text_of(kOldestVersion).c_str());
+  return error(ErrorCode::Unsupported, "%s is %s %s; hetccl needs %s or newer", api.path.c_str(),
+               name, text_of(api.version_code).c_str(), text_of(kOldestVersion).c_str());
 }
 
 // Where RCCL's calls of HIP go; null: to no HIP runtime. The dynamic linker searches the global
@@ -78,7 +78,7 @@ Status check_runtime(const Api& api, const std::string& hip) {
   const void* const used = runtime.symbol(kHipCall);
   const void* const called = find_runtime_of(api.libraries.back());
   if (used == nullptr || called == nullptr || used == called) return {};
-  return error(Code::Unsupported,
+  return error(ErrorCode::Unsupported,
                "%s has loaded the HIP runtime %s beside the process's own %s: use the RCCL that "
                "belongs to that, by HETCCL_RCCL_LIBRARY",
                api.path.c_str(), library_of(called).c_str(), library_of(used).c_str());

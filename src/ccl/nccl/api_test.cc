@@ -18,9 +18,9 @@ std::string fake_library(const std::string& name) {
 }
 
 TEST_CASE("a library that is absent, and one that is no NCCL") {
-  CHECK(load_nccl("/nonexistent/libnccl.so.2").status().code() == Code::Unsupported);
+  CHECK(load_nccl("/nonexistent/libnccl.so.2").status().code() == ErrorCode::Unsupported);
   const Status status = load_nccl("libc.so.6").status();
-  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.code() == ErrorCode::Unsupported);
   CHECK(status.message().find("ncclAllReduce") != std::string::npos);
 }
 
@@ -31,7 +31,7 @@ TEST_CASE("the oldest NCCL is enough, an older one is refused with both versions
   CHECK((*oldest)->path == fake_library("oldest"));
   CHECK(nccl::has_operator(**oldest, RedOp::PreMulSum));
   const Status old = load_nccl(fake_library("old")).status();
-  CHECK(old.code() == Code::Unsupported);
+  CHECK(old.code() == ErrorCode::Unsupported);
   CHECK(old.message() == fake_library("old") + " is NCCL 2.17.1; hetccl needs 2.18.0 or newer");
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("alone: RCCL's HIP was loaded first" * doctest::skip()) {
   CHECK(hip_that_rccl_calls() == "b");
   for (int i = 0; i < 2; ++i) {
     const Status status = nccl::load_rccl(fake_library("rccl"), kHip).status();
-    CHECK(status.code() == Code::Unsupported);
+    CHECK(status.code() == ErrorCode::Unsupported);
     CHECK(status.message() == fake_library("rccl") + " has loaded the HIP runtime " + kHipOfRccl +
                                   " beside the process's own " + kHip +
                                   ": use the RCCL that belongs to that, by HETCCL_RCCL_LIBRARY");
@@ -112,7 +112,7 @@ TEST_CASE("RCCL joins one architecture, and is asked for no 8-bit floats") {
 
 TEST_CASE("a library that lacks a call which everything needs is refused by the call's name") {
   const Status status = load_nccl(fake_library("without_recv")).status();
-  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.code() == ErrorCode::Unsupported);
   CHECK(status.message() ==
         fake_library("without_recv") + " lacks ncclRecv: it is no NCCL, or too old");
 }
@@ -137,7 +137,7 @@ TEST_CASE("a library that lacks an operator's calls does all but that operator")
   };
   CHECK(all_reduce(RedOp::Sum).ok());
   const Status status = all_reduce(RedOp::PreMulSum);
-  CHECK(status.code() == Code::Unsupported);
+  CHECK(status.code() == ErrorCode::Unsupported);
   CHECK(status.message().find("it lacks ncclRedOpCreatePreMulSum") != std::string::npos);
   nccl.async_outcome = nccl::kRemoteError;
   CHECK((*made)->async_error().message().ends_with("a collective: an error"));

@@ -25,7 +25,7 @@ int number_of(DataType type) {
 }
 
 Status aborted() {
-  return error(Code::Aborted, "the cluster's communicator was aborted");
+  return error(ErrorCode::Aborted, "the cluster's communicator was aborted");
 }
 
 // Data that only moves may be of any type. NCCL 2.27 refuses even to move fp8 on GPUs before
@@ -45,9 +45,9 @@ Moved moved_as(DataType type) {
 Status explain(const Api& api, int outcome, const char* call, void* comm) {
   if (outcome == kSuccess) [[likely]]
     return {};
-  const Code code = outcome == kRemoteError    ? Code::RemoteError
-                    : outcome == kInvalidUsage ? Code::InvalidUsage
-                                               : Code::SystemError;
+  const Code code = outcome == kRemoteError    ? ErrorCode::RemoteError
+                    : outcome == kInvalidUsage ? ErrorCode::InvalidUsage
+                                               : ErrorCode::SystemError;
   const char* words = api.last_error ? api.last_error(comm) : nullptr;
   return error(code, "%s %s: %s: %s%s%s", api.name.c_str(), api.version.c_str(), call,
                api.error_text(outcome), words != nullptr && *words != '\0' ? ": " : "",
@@ -68,7 +68,7 @@ Status Handle::open(const UniqueId& id, int n_ranks, int rank, const CommConfig*
   comm_.store(comm, std::memory_order_release);
   if (comm != nullptr) return check(outcome, call);
   HETCCL_TRY(explain(*api_, outcome, call, nullptr));
-  return error(Code::InternalError, "%s made nothing", call);
+  return error(ErrorCode::InternalError, "%s made nothing", call);
 }
 
 // A call may wait inside NCCL for its kernel (CUDA_LAUNCH_BLOCKING=1, or a full queue), which waits
@@ -201,14 +201,14 @@ template <typename Body>
 Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&& body) {
   HETCCL_ASSIGN(const auto call, handle_->enter());
   if (!has_type(api().version_code, type)) {
-    return error(Code::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
+    return error(ErrorCode::Unsupported, "NCCL %s cannot reduce %s", api().version.c_str(),
                  std::string(name_of(type)).c_str());
   }
   if (is_bitwise(how.op)) {
-    return error(Code::Unsupported, "%s has no bitwise operators", api().path.c_str());
+    return error(ErrorCode::Unsupported, "%s has no bitwise operators", api().path.c_str());
   }
   if (!has(how.op)) {
-    return error(Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "%s has no pre-multiplied sums: it lacks ncclRedOpCreatePreMulSum or "
                  "ncclRedOpDestroy",
                  api().path.c_str());

@@ -159,7 +159,7 @@ TEST_CASE("a rank without messages makes no call of NCCL's") {
 TEST_CASE("bad peers, and messages to itself that a rank does not receive, are refused") {
   Rig rig;
   const auto refused = [&](std::vector<Transfer> transfers) {
-    CHECK(rig.comm->exchange(transfers, kFloat, nullptr).code() == Code::InvalidArgument);
+    CHECK(rig.comm->exchange(transfers, kFloat, nullptr).code() == ErrorCode::InvalidArgument);
     CHECK(rig.nccl.take().empty());
   };
   refused({{3, true, rig.at(0), 1}});
@@ -175,11 +175,11 @@ TEST_CASE("a failed send ends the group and is told; an aborted communicator ref
   const Transfer transfer{2, true, rig.at(0), 3};
   rig.nccl.send_outcome = nccl::kInvalidUsage;
   const Status status = rig.comm->exchange({&transfer, 1}, kFloat, nullptr);
-  CHECK(status.code() == Code::InvalidUsage);
+  CHECK(status.code() == ErrorCode::InvalidUsage);
   CHECK(status.message().find("ncclSend") != std::string::npos);
   CHECK(rig.nccl.take().back() == "}");
   rig.comm->abort();
-  CHECK(rig.comm->exchange({&transfer, 1}, kFloat, nullptr).code() == Code::Aborted);
+  CHECK(rig.comm->exchange({&transfer, 1}, kFloat, nullptr).code() == ErrorCode::Aborted);
 }
 
 TEST_CASE("init connects every pair of ranks, in all sizes") {
@@ -210,7 +210,7 @@ TEST_CASE(
   Rig rig;
   rig.nccl.on_init = [&] { return rig.nccl.take(), 0; };
   CHECK(rig.library->makes_pairs());
-  CHECK(make_pair(rig, 2).status().code() == Code::InvalidArgument);
+  CHECK(make_pair(rig, 2).status().code() == ErrorCode::InvalidArgument);
   REQUIRE(make_pair(rig, 1).ok());
   CHECK(rig.nccl.max_blocks == 12);
   const Calls calls = rig.nccl.take();
@@ -240,7 +240,7 @@ TEST_CASE("what only moves may be of any type; what adds may not") {
   CHECK(rig.comm->broadcast(shards, DataType::Float8E4m3, nullptr).ok());
   CHECK(rig.nccl.take() == Calls{"all_gather +16 +400 4 1"});
   for (const DataType type : {DataType::Int16, DataType::Uint16, DataType::Float8E5m2}) {
-    CHECK(rig.comm->reduce(shards, type, {RedOp::Sum}, nullptr).code() == Code::Unsupported);
+    CHECK(rig.comm->reduce(shards, type, {RedOp::Sum}, nullptr).code() == ErrorCode::Unsupported);
     CHECK_FALSE(rig.library->supports(type, RedOp::Sum));
   }
   CHECK(rig.nccl.take().empty());
@@ -267,8 +267,8 @@ TEST_CASE("bad roots and receivers are refused, and nothing is called") {
   Rig rig;
   const Shard root{3, rig.at(0), rig.at(0), 1}, receiver{0, rig.at(0), rig.at(0), 1, 3};
   CHECK(rig.comm->reduce({&root, 1}, kFloat, {RedOp::Sum}, nullptr).code() ==
-        Code::InvalidArgument);
-  CHECK(rig.comm->broadcast({&receiver, 1}, kFloat, nullptr).code() == Code::InvalidArgument);
+        ErrorCode::InvalidArgument);
+  CHECK(rig.comm->broadcast({&receiver, 1}, kFloat, nullptr).code() == ErrorCode::InvalidArgument);
   CHECK(rig.nccl.take().empty());
 }
 
@@ -276,7 +276,7 @@ TEST_CASE("NCCL's failure is told in its words") {
   Rig rig;
   CHECK(rig.comm->async_error().ok());
   rig.nccl.async_outcome = nccl::kRemoteError;
-  CHECK(rig.comm->async_error().code() == Code::RemoteError);
+  CHECK(rig.comm->async_error().code() == ErrorCode::RemoteError);
   CHECK(rig.comm->async_error().message().find("in words") != std::string::npos);
 }
 
@@ -291,8 +291,8 @@ TEST_CASE("a communicator is destroyed in order, aborted where it failed, and on
   Rig aborted;
   aborted.comm->abort();
   aborted.comm->abort();
-  CHECK(aborted.comm->async_error().code() == Code::Aborted);
-  CHECK(aborted.comm->barrier(nullptr).code() == Code::Aborted);
+  CHECK(aborted.comm->async_error().code() == ErrorCode::Aborted);
+  CHECK(aborted.comm->barrier(nullptr).code() == ErrorCode::Aborted);
   aborted.comm.reset();
   CHECK(aborted.nccl.take() == Calls{"abort"});
 }
@@ -311,7 +311,7 @@ TEST_CASE("an abort reaches a call that waits inside NCCL") {
   while (rig.nccl.take().empty()) std::this_thread::yield();
   rig.comm->abort();
   caller.join();
-  CHECK(rig.comm->barrier(nullptr).code() == Code::Aborted);
+  CHECK(rig.comm->barrier(nullptr).code() == ErrorCode::Aborted);
   rig.comm.reset();
   CHECK(over);  // what NCCL may still use is not let go of
   CHECK(rig.nccl.take() == Calls{"abort"});
@@ -343,7 +343,7 @@ TEST_CASE("an abort for which there is no thread is begun as soon as there is on
     const fake::NoThreads none;
     rig.comm->abort();
     CHECK_FALSE(rig.comm->abort_has_begun());
-    CHECK(rig.library->init({}, 2, 0, nullptr, 50).status().code() == Code::SystemError);
+    CHECK(rig.library->init({}, 2, 0, nullptr, 50).status().code() == ErrorCode::SystemError);
   }
   while (!rig.comm->abort_has_begun()) std::this_thread::yield();
   rig.comm.reset();
@@ -366,9 +366,9 @@ TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
   auto library =
       make_nccl_library(held->nccl.api(), std::make_shared<fake::FakeWorkspace>(), kNcclReach);
   const TimePoint start = steady_clock().now();
-  CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == Code::Timeout);
+  CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == ErrorCode::Timeout);
   auto cancel = Cancel::create().value();
-  cancel->set(error(Code::RemoteError, "rank 7 is gone"));
+  cancel->set(error(ErrorCode::RemoteError, "rank 7 is gone"));
   CHECK(library->init({}, 2, 0, nullptr, {60'000, cancel.get()}).status().message() ==
         "rank 7 is gone");
   CHECK(steady_clock().now() - start < fake::kHang);
@@ -389,7 +389,7 @@ TEST_CASE("init says why it failed, and first calls that hang are aborted") {
   workspace->stuck = true;
   library = make_nccl_library(nccl.api(), workspace, kNcclReach);
   nccl.base = nullptr;
-  CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == Code::Timeout);
+  CHECK(library->init({}, 2, 0, nullptr, 50).status().code() == ErrorCode::Timeout);
   const TimePoint end = steady_clock().now() + fake::kHang;
   bool aborted = false;
   while (!aborted && steady_clock().now() < end)

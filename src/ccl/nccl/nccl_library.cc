@@ -70,7 +70,7 @@ class Attempt {
     if (result_) return std::move(*result_);
     Status status = limit_.cancelled();
     if (status.ok() && now >= deadline_) {
-      status = error(Code::Timeout,
+      status = error(ErrorCode::Timeout,
                      "the ranks of the cluster did not all come to NCCL's init within %lld ms",
                      static_cast<long long>(limit_.timeout_ms));
     }
@@ -173,7 +173,7 @@ class NcclLibrary : public Library {
                                                   const WaitLimit& limit,
                                                   std::function<void()> wake) override {
     if (!makes_pairs())
-      return error(Code::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
+      return error(ErrorCode::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
     HETCCL_ASSIGN(auto attempt,
                   begin({seat.id, 2, seat.rank, seat.blocks}, limit, std::move(wake)));
     return std::unique_ptr<PendingPair>(std::make_unique<PendingNcclPair>(std::move(attempt)));
@@ -191,7 +191,7 @@ class NcclLibrary : public Library {
   Result<std::shared_ptr<Attempt>> begin(const Seat& seat, const WaitLimit& limit,
                                          std::function<void()> wake) const {
     if (seat.rank < 0 || seat.rank >= seat.n_ranks)
-      return error(Code::InvalidArgument, "rank %d in a cluster of %d ranks", seat.rank,
+      return error(ErrorCode::InvalidArgument, "rank %d in a cluster of %d ranks", seat.rank,
                    seat.n_ranks);
     auto attempt = std::make_shared<Attempt>(limit, std::move(wake));
     // NCCL's own threads, of which each communicator has some, take their name from this one.

@@ -17,7 +17,7 @@ constexpr size_t kSizesOfMessages = 2;
 constexpr int kMaxPairs = 64;
 
 Status nobody_waits() {
-  return error(Code::Aborted, "nobody waits for it any more");
+  return error(ErrorCode::Aborted, "nobody waits for it any more");
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ class SoloCommunicator : public Communicator {
 
   Status all_reduce(const void* send, void* recv, size_t count, DataType type, const Reducer& how,
                     void* stream) override {
-    if (!reduces(how.op)) return error(Code::Unsupported, "one rank has no pre-multiplied sums");
+    if (!reduces(how.op))
+      return error(ErrorCode::Unsupported, "one rank has no pre-multiplied sums");
     return move(recv, send, count, type, stream);
   }
   Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
@@ -69,7 +70,7 @@ class SoloLibrary : public Library {
   Result<std::unique_ptr<Communicator>> init(const UniqueId&, int n_ranks, int, Waker*,
                                              const WaitLimit&) override {
     if (n_ranks != 1)
-      return error(Code::InternalError, "a cluster of %d ranks without a library", n_ranks);
+      return error(ErrorCode::InternalError, "a cluster of %d ranks without a library", n_ranks);
     return std::unique_ptr<Communicator>(std::make_unique<SoloCommunicator>(copy_));
   }
 

@@ -15,7 +15,7 @@ TEST_CASE("a rank alone gets what it gives, by copies") {
     std::memcpy(to, from, bytes);
     return Status();
   });
-  CHECK(library->init({}, 2, 0, nullptr, 100).status().code() == Code::InternalError);
+  CHECK(library->init({}, 2, 0, nullptr, 100).status().code() == ErrorCode::InternalError);
   const auto comm = library->init({}, 1, 0, nullptr, 100).value();
   const std::vector<float> send = {1, 2, 3};
   std::vector<float> recv(3);
@@ -34,7 +34,7 @@ TEST_CASE("a rank alone gets what it gives, by copies") {
   CHECK(a[0] == 3);
   CHECK(b == std::vector<float>{1, 2});
   const std::vector<Shard> stranger = {{1, &send[0], a.data(), 1}};
-  CHECK(comm->broadcast(stranger, type, nullptr).code() == Code::InvalidArgument);
+  CHECK(comm->broadcast(stranger, type, nullptr).code() == ErrorCode::InvalidArgument);
 
   // The first send meets the first receive, wherever they stand.
   std::vector<float> first(1), second(2);

@@ -191,9 +191,9 @@ Result<std::shared_ptr<const gpu::Api>> load_adaptor_runtime(
                return part.calls.count(&devices);
              }).with(adaptor->path));
   if (devices < 1)
-    return error(Code::Unsupported, "the adaptor %s finds no device", adaptor->path.c_str());
+    return error(ErrorCode::Unsupported, "the adaptor %s finds no device", adaptor->path.c_str());
   if (devices > kMostDevices)
-    return error(Code::Unsupported, "the adaptor %s finds %d devices: at most %d can be",
+    return error(ErrorCode::Unsupported, "the adaptor %s finds %d devices: at most %d can be",
                  adaptor->path.c_str(), devices, kMostDevices);
   return std::make_shared<const Api>(make_api(adaptor));
 }

@@ -153,14 +153,14 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   const std::array<std::string, 1> names = {"libcuda.so.1"};
   auto library = DynLib::open(names);
   if (!library.ok()) {
-    return error(Code::Unsupported, "no CUDA driver: %s", library.status().message().c_str());
+    return error(ErrorCode::Unsupported, "no CUDA driver: %s", library.status().message().c_str());
   }
   auto api = std::make_shared<Api>();
   Driver driver;
   Symbols symbols(*library);
   find_all(symbols, driver, *api);
   if (!symbols.missing().empty()) {
-    return error(Code::Unsupported, "the CUDA driver %s is too old: it lacks %s",
+    return error(ErrorCode::Unsupported, "the CUDA driver %s is too old: it lacks %s",
                  library->path().c_str(), symbols.missing().c_str());
   }
   adapt_devices(driver, *api);
@@ -170,7 +170,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   api->vendor = "cuda";
   api->path = library->path();
   const auto failed = [&](const char* what, int code) {
-    return error(Code::Unsupported, "the CUDA driver %s: %s: %s", api->path.c_str(), what,
+    return error(ErrorCode::Unsupported, "the CUDA driver %s: %s: %s", api->path.c_str(), what,
                  api->error_text(code));
   };
   library->stay_loaded();
@@ -179,7 +179,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   if (const int code = driver.version(&version); code != 0) return failed("its version", code);
   if (const int code = api->device_count(&devices); code != 0) return failed("its devices", code);
   if (devices == 0) {
-    return error(Code::Unsupported, "the CUDA driver %s shows no GPU", api->path.c_str());
+    return error(ErrorCode::Unsupported, "the CUDA driver %s shows no GPU", api->path.c_str());
   }
   api->version = format("%d.%d", version / 1000, version % 1000 / 10);
   api->libraries.push_back(std::move(*library));

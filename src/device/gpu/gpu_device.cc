@@ -241,7 +241,7 @@ class TableDevice : public GpuDevice {
     return reduce(stream, one);
   }
   Status reduce(Stream& stream, const Reduction& reduction) override;
-  Status run(Stream& stream, std::span<const Work> work, bool spins) override;
+  Status run(Stream& stream, std::span<const StreamWork> work, bool spins) override;
   Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
     const Current current = context_.current();
     return check(api_, api_.call_host(stream.native(), function, argument), "calling the host");
@@ -253,9 +253,9 @@ class TableDevice : public GpuDevice {
   Status describe();
   Status load_kernels();
   Status try_stream_words();
-  [[nodiscard]] void* batch_kernel_of(const Work& work) const;
-  [[nodiscard]] size_t count_together(std::span<const Work> work, bool spins) const;
-  Status launch_together(Stream& stream, std::span<const Work> work);
+  [[nodiscard]] void* batch_kernel_of(const StreamWork& work) const;
+  [[nodiscard]] size_t count_together(std::span<const StreamWork> work, bool spins) const;
+  Status launch_together(Stream& stream, std::span<const StreamWork> work);
   int launch_flag(void* kernel, Stream& stream, Flag& flag, uint32_t value) {
     void* word = &flag.word;
     std::array<void*, 2> arguments = {&word, &value};
@@ -288,7 +288,7 @@ Status TableDevice::open() {
   HETCCL_TRY(load_kernels());
   HETCCL_TRY(try_stream_words());
   if (!stream_words_ && loaded_ == nullptr) {
-    return error(Code::Unsupported,
+    return error(ErrorCode::Unsupported,
                  "streams of %s cannot wait for flags, and there is no compiler for a kernel that "
                  "does",
                  model_.c_str());
@@ -365,7 +365,7 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
     const Current current = context_.current();
     return check(api_, api_.reduce(stream.native(), reduction), "reducing");
   }
-  if (loaded_ == nullptr) return error(Code::Unsupported, "%s has no kernels", model_.c_str());
+  if (loaded_ == nullptr) return error(ErrorCode::Unsupported, "%s has no kernels", model_.c_str());
   if (reduction.count == 0) return {};
   const Current current = context_.current();
   kernels::Arguments arguments = kernels::arguments_of(reduction);
@@ -382,7 +382,7 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
                "reducing");
 }
 
-Status TableDevice::run(Stream& stream, std::span<const Work> work, bool spins) {
+Status TableDevice::run(Stream& stream, std::span<const StreamWork> work, bool spins) {
   while (!work.empty()) {
     const size_t n = count_together(work, spins);
     HETCCL_TRY(n > 1 ? launch_together(stream, work.first(n)) : enqueue(stream, work.front()));
@@ -392,9 +392,9 @@ Status TableDevice::run(Stream& stream, std::span<const Work> work, bool spins) 
 }
 
 // Null where a batch does not take it.
-void* TableDevice::batch_kernel_of(const Work& work) const {
+void* TableDevice::batch_kernel_of(const StreamWork& work) const {
   const Reduction& reduction = work.reduction;
-  const bool copies = work.kind == Work::Kind::Copy;
+  const bool copies = work.kind == StreamWork::Kind::Copy;
   const DataType type = copies ? DataType::Uint8 : reduction.type;
   const size_t most = copies ? kBatchCopy : kBatchReduction;
   const bool fits = reduction.encoded == 0 && reduction.count > 0 &&
@@ -404,15 +404,15 @@ void* TableDevice::batch_kernel_of(const Work& work) const {
 
 // How many of `work`, from the first on, one launch does: 0 where that would cost more than the
 // streams' own calls.
-size_t TableDevice::count_together(std::span<const Work> work, bool spins) const {
+size_t TableDevice::count_together(std::span<const StreamWork> work, bool spins) const {
   size_t n = 0, works = 0;
   void* reduces = nullptr;
-  for (const Work& one : work) {
-    if (n == kernels::Batch::kMostSteps || (one.kind == Work::Kind::Wait && !spins)) break;
-    if (one.kind == Work::Kind::Copy || one.kind == Work::Kind::Reduce) {
+  for (const StreamWork& one : work) {
+    if (n == kernels::Batch::kMostSteps || (one.kind == StreamWork::Kind::Wait && !spins)) break;
+    if (one.kind == StreamWork::Kind::Copy || one.kind == StreamWork::Kind::Reduce) {
       void* const kernel = batch_kernel_of(one);
       if (kernel == nullptr || works == kernels::Batch::kMostWorks) break;
-      if (one.kind == Work::Kind::Reduce) {
+      if (one.kind == StreamWork::Kind::Reduce) {
         if (reduces != nullptr && reduces != kernel) break;
         reduces = kernel;
       }
@@ -423,18 +423,18 @@ size_t TableDevice::count_together(std::span<const Work> work, bool spins) const
   return works > 0 || !stream_words_ ? n : 0;
 }
 
-Status TableDevice::launch_together(Stream& stream, std::span<const Work> work) {
+Status TableDevice::launch_together(Stream& stream, std::span<const StreamWork> work) {
   kernels::Batch batch;
   size_t works = 0;
   void* kernel = loaded_->batch(DataType::Uint8, RedOp::Sum);
-  for (const Work& one : work) {
-    kernels::Step& step = batch.steps[batch.n_steps++];
-    step.kind = static_cast<kernels::Step::Kind>(one.kind);
+  for (const StreamWork& one : work) {
+    kernels::BatchStep& step = batch.steps[batch.n_steps++];
+    step.kind = static_cast<kernels::BatchStep::Kind>(one.kind);
     step.value = one.value;
     step.word = one.flag;
-    if (one.kind != Work::Kind::Copy && one.kind != Work::Kind::Reduce) continue;
+    if (one.kind != StreamWork::Kind::Copy && one.kind != StreamWork::Kind::Reduce) continue;
     batch.works[works++] = kernels::arguments_of(one.reduction);
-    if (one.kind == Work::Kind::Copy) continue;
+    if (one.kind == StreamWork::Kind::Copy) continue;
     HETCCL_TRY(validate(one.reduction));
     step.value = kernels::number_of(one.reduction.op);
     kernel = batch_kernel_of(one);
@@ -452,8 +452,8 @@ Result<std::unique_ptr<GpuDevice>> make_gpu_device(std::shared_ptr<const gpu::Ap
   int devices = 0;
   HETCCL_TRY(check(*api, api->device_count(&devices), "counting devices"));
   if (options.index < 0 || options.index >= devices) {
-    return error(Code::InvalidArgument, "%s device %d: there are 0 to %d here", api->vendor.c_str(),
-                 options.index, devices - 1);
+    return error(ErrorCode::InvalidArgument, "%s device %d: there are 0 to %d here",
+                 api->vendor.c_str(), options.index, devices - 1);
   }
   auto device = std::make_unique<TableDevice>(std::move(api), options);
   HETCCL_TRY(device->open().with(format("device %d", options.index)));

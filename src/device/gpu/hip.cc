@@ -170,7 +170,7 @@ std::vector<std::string> names_of(const std::string& path) {
 Result<std::shared_ptr<const Api>> load_hip(const std::string& path) {
   auto library = DynLib::open(names_of(path));
   if (!library.ok()) {
-    return error(Code::Unsupported, "no HIP runtime: %s", library.status().message().c_str());
+    return error(ErrorCode::Unsupported, "no HIP runtime: %s", library.status().message().c_str());
   }
   auto api = std::make_shared<Api>();
   Runtime runtime;
@@ -182,7 +182,7 @@ Result<std::shared_ptr<const Api>> load_hip(const std::string& path) {
     HETCCL_TRY(check_hip_version(library->path(), version).with("the HIP runtime"));
   }
   if (!symbols.missing().empty()) {
-    return error(Code::Unsupported, "the HIP runtime %s is too old, or none: it lacks %s",
+    return error(ErrorCode::Unsupported, "the HIP runtime %s is too old, or none: it lacks %s",
                  library->path().c_str(), symbols.missing().c_str());
   }
   adapt_devices(runtime, *api);
@@ -193,14 +193,14 @@ Result<std::shared_ptr<const Api>> load_hip(const std::string& path) {
   api->vendor = "hip";
   api->path = library->path();
   const auto failed = [&](const char* what, int code) {
-    return error(Code::Unsupported, "the HIP runtime %s: %s: %s", api->path.c_str(), what,
+    return error(ErrorCode::Unsupported, "the HIP runtime %s: %s: %s", api->path.c_str(), what,
                  api->error_text(code));
   };
   if (const int code = runtime.init(0); code != 0) return failed("hipInit", code);
   if (const int code = runtime.version(&version); code != 0) return failed("its version", code);
   if (const int code = api->device_count(&devices); code != 0) return failed("its devices", code);
   if (devices == 0) {
-    return error(Code::Unsupported, "the HIP runtime %s shows no GPU", api->path.c_str());
+    return error(ErrorCode::Unsupported, "the HIP runtime %s shows no GPU", api->path.c_str());
   }
   api->version = hip_version_text(version);
   api->libraries.push_back(std::move(*library));

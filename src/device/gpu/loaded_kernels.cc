@@ -8,7 +8,7 @@ Status check(const Api& api, int code, const char* what) {
   if (code == 0) [[likely]]
     return {};
   const char* text = api.error_text(code);
-  return error(Code::SystemError, "%s: %s: %s (%d)", api.vendor.c_str(), what,
+  return error(ErrorCode::SystemError, "%s: %s: %s (%d)", api.vendor.c_str(), what,
                text == nullptr ? "unknown error" : text, code);
 }
 
@@ -26,7 +26,7 @@ Result<void*> LoadedKernels::find(const kernels::Images& images, const std::stri
     HETCCL_TRY(check(api_, api_.find_kernel(&kernel, modules_[i], name.c_str()), name.c_str()));
     return kernel;
   }
-  return error(Code::InternalError, "no kernel is called %s", name.c_str());
+  return error(ErrorCode::InternalError, "no kernel is called %s", name.c_str());
 }
 
 Status LoadedKernels::load(const kernels::Images& images) {

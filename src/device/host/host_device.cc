@@ -114,10 +114,10 @@ Result<void*> allocate_aligned(size_t bytes) {
   // Pages for what is large, so that buffers share neither pages nor cache lines.
   const size_t alignment = bytes >= 4096 ? 4096 : 64;
   if (bytes > SIZE_MAX / 2)
-    return error(Code::InvalidArgument, "cannot allocate %zu bytes of host memory", bytes);
+    return error(ErrorCode::InvalidArgument, "cannot allocate %zu bytes of host memory", bytes);
   const size_t rounded = (std::max(bytes, size_t{1}) + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded);
-  if (!memory) return error(Code::SystemError, "out of memory: %zu bytes on the host", bytes);
+  if (!memory) return error(ErrorCode::SystemError, "out of memory: %zu bytes on the host", bytes);
   return memory;
 }
 
@@ -166,7 +166,7 @@ class HostDevice : public Device {
   Result<std::unique_ptr<Stream>> wrap_stream(void* native) override {
     auto queue = native ? queues_.find(native) : nullptr;
     if (!queue)
-      return error(Code::InvalidArgument,
+      return error(ErrorCode::InvalidArgument,
                    "stream %p is no stream of this host device: pass one that hetccl made", native);
     return std::unique_ptr<Stream>(
         std::make_unique<HostStream>(std::move(queue), HostStream::Role::Wrapper));

@@ -46,7 +46,7 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
   }
   work_or_fail();
   for (auto& thread : threads) thread.join();
-  if (failed) return error(Code::SystemError, "compiling kernels: out of memory");
+  if (failed) return error(ErrorCode::SystemError, "compiling kernels: out of memory");
   HETCCL_TRY(std::move(failure));
   return images;
 }

@@ -45,19 +45,20 @@ Result<std::string> contents_of(const std::string& path) {
   struct stat info{};
   if (fstat(file.get(), &info) != 0) return system_error(path, errno);
   if (!S_ISREG(info.st_mode))
-    return error(Code::SystemError, "%s is no regular file", path.c_str());
+    return error(ErrorCode::SystemError, "%s is no regular file", path.c_str());
   const bool own = info.st_uid == geteuid() && (info.st_mode & 022) == 0;
   if (!own) {
-    return error(Code::SystemError, "%s: others than its user could have written it", path.c_str());
+    return error(ErrorCode::SystemError, "%s: others than its user could have written it",
+                 path.c_str());
   }
   const auto bytes = static_cast<size_t>(info.st_size);
-  if (bytes > kMaxFileBytes) return error(Code::SystemError, "%s is too large", path.c_str());
+  if (bytes > kMaxFileBytes) return error(ErrorCode::SystemError, "%s is too large", path.c_str());
   std::string text(bytes, '\0');
   size_t done = 0;
   while (done < bytes) {
     const ssize_t got = ::read(file.get(), text.data() + done, bytes - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return error(Code::SystemError, "%s is cut off", path.c_str());
+    if (got <= 0) return error(ErrorCode::SystemError, "%s is cut off", path.c_str());
     done += static_cast<size_t>(got);
   }
   return text;
@@ -78,11 +79,12 @@ std::string Cache::path_of(const std::string& key) const {
 }
 
 Result<Images> Cache::read(const std::string& key) const {
-  if (folder_.empty()) return error(Code::SystemError, "there is no folder for compiled kernels");
+  if (folder_.empty())
+    return error(ErrorCode::SystemError, "there is no folder for compiled kernels");
   const std::string path = path_of(key);
   HETCCL_ASSIGN(const std::string text, contents_of(path));
   const auto refuse = [&](const char* why) {
-    return error(Code::SystemError, "%s: %s", path.c_str(), why);
+    return error(ErrorCode::SystemError, "%s: %s", path.c_str(), why);
   };
   std::string_view rest(text);
   if (!rest.starts_with(kMagic) || rest.size() < kMagic.size() + kDigestBytes)
@@ -111,7 +113,7 @@ Status Cache::write(const std::string& key, const Images& images) const {
   std::error_code failure;
   std::filesystem::create_directories(folder_, failure);
   if (failure)
-    return error(Code::SystemError, "%s: %s", folder_.c_str(), failure.message().c_str());
+    return error(ErrorCode::SystemError, "%s: %s", folder_.c_str(), failure.message().c_str());
   return replace_file(path_of(key), text);
 }
 

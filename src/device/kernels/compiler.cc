@@ -7,8 +7,8 @@ namespace {
 constexpr size_t kMaxWords = 2000;
 
 Status failure(const Compiler& compiler, int code, const std::string& what) {
-  return error(Code::SystemError, "%s %s: %s: %s", compiler.name.c_str(), compiler.version.c_str(),
-               what.c_str(), compiler.error_text(code));
+  return error(ErrorCode::SystemError, "%s %s: %s: %s", compiler.name.c_str(),
+               compiler.version.c_str(), what.c_str(), compiler.error_text(code));
 }
 
 std::string words_of(const Compiler& compiler, void* program) {
@@ -59,8 +59,8 @@ Result<std::shared_ptr<Compiler>> find_compiler(DynLib library, const std::strin
   find(compiler->destroy, "DestroyProgram");
   find(compiler->error_text, "GetErrorString");
   if (!symbols.missing().empty()) {
-    return error(Code::Unsupported, "%s is no %s, or too old: it lacks %s", compiler->path.c_str(),
-                 prefix.c_str(), symbols.missing().c_str());
+    return error(ErrorCode::Unsupported, "%s is no %s, or too old: it lacks %s",
+                 compiler->path.c_str(), prefix.c_str(), symbols.missing().c_str());
   }
   compiler->create = [create](void** program, const char* source, const char* file) {
     return create(program, source, file, 0, nullptr, nullptr);
@@ -90,7 +90,7 @@ Result<std::string> compile(const Compiler& compiler, std::string_view text,
   size_t bytes = 0;
   code = compiler.code_bytes(program.handle, &bytes);
   if (code == 0 && bytes == 0) {
-    return error(Code::SystemError, "%s made no code for %s", compiler.name.c_str(),
+    return error(ErrorCode::SystemError, "%s made no code for %s", compiler.name.c_str(),
                  architecture.c_str());
   }
   std::string image(bytes, '\0');

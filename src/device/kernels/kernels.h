@@ -31,14 +31,14 @@ struct Arguments {
 };
 
 /// The twins of steps.cu's: short work that one launch does.
-struct Step {
+struct BatchStep {
   enum class Kind : uint32_t { Wait, Write, Copy, Reduce } kind{};
   uint32_t value = 0;          ///< of the flag; of a reduction its operator's number
   const void* word = nullptr;  ///< of the flag
 };
 struct Batch {
   static constexpr size_t kMostSteps = 16, kMostWorks = 6;
-  Step steps[kMostSteps];
+  BatchStep steps[kMostSteps];
   Arguments works[kMostWorks];  ///< of copies and reductions, in their order
   uint32_t n_steps = 0;
 };

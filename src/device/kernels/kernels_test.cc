@@ -96,7 +96,7 @@ void launch_batch(const Arguments& arguments, const ReductionCase& test) {
   const auto kernel = kBatchKernels.find(kernels::batch_name_of(test.type, test.op));
   REQUIRE(kernel != kBatchKernels.end());
   static_assert(sizeof(Batch) == sizeof(kernels::Batch));
-  static_assert(sizeof(Step) == sizeof(kernels::Step));
+  static_assert(sizeof(BatchStep) == sizeof(kernels::BatchStep));
   unsigned gate = 7, told = 0;
   Batch batch{};
   batch.n_steps = 3;

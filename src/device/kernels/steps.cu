@@ -43,13 +43,13 @@ extern "C" __global__ void hetccl_write_flag(u32* word, u32 value) {
 
 // device/kernels/kernels.h has the twins.
 enum StepKind { WaitStep, WriteStep, CopyStep, ReduceStep };
-struct Step {
+struct BatchStep {
   u32 kind;   // of StepKind
   u32 value;  // of the flag; of a reduction its operator
   u32* word;  // of the flag
 };
 struct Batch {
-  Step steps[16];
+  BatchStep steps[16];
   Arguments works[6];  // of copies and reductions, in their order
   u32 n_steps;
 };
@@ -101,7 +101,7 @@ template <typename Short>
 HETCCL_DEVICE void run_batch(const Batch& batch) {
   u32 work = 0;
   for (u32 i = 0; i < batch.n_steps; ++i) {
-    const Step& step = batch.steps[i];
+    const BatchStep& step = batch.steps[i];
     __syncthreads();
     if (step.kind == CopyStep) {
       copy_short(batch.works[work++]);

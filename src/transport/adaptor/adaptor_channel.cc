@@ -46,7 +46,7 @@ Status AdaptorChannel::prove(const net::Secret& secret, TimePoint deadline, cons
   }
   HETCCL_TRY(await(2, deadline, limit, meanwhile));
   if (!net::same(proof_.theirs, proof_of(1 - name_.side(), secret)))
-    return error(Code::RemoteError, "the other end does not know this job's secret");
+    return error(ErrorCode::RemoteError, "the other end does not know this job's secret");
   const std::lock_guard lock(core_->mutex);
   HETCCL_TRY(expect_header());
   core_->channels.push_back(this);
@@ -67,7 +67,7 @@ Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLi
     }
     HETCCL_TRY(limit.cancelled());
     if (limit.now() >= deadline)
-      return error(Code::Timeout, "it has not proven that it knows this job's secret");
+      return error(ErrorCode::Timeout, "it has not proven that it knows this job's secret");
     std::this_thread::sleep_for(rest);
     meanwhile();
   }
@@ -98,7 +98,7 @@ Status AdaptorChannel::count() {
   });
   if (sends < done_sends_ || sends > posted_sends_ || receives < done_receives_ ||
       receives > posted_receives_) {
-    return error(Code::SystemError,
+    return error(ErrorCode::SystemError,
                  "%s: completed counts %llu sends and %llu receives, of %llu and %llu, after %llu "
                  "and %llu",
                  core_->part().name.c_str(), static_cast<unsigned long long>(sends),
@@ -111,7 +111,7 @@ Status AdaptorChannel::count() {
   done_sends_ = sends;
   done_receives_ = receives;
   if (told.ok()) return {};
-  return error(Code::RemoteError, "connection to rank %d closed (%s)", name_.peer,
+  return error(ErrorCode::RemoteError, "connection to rank %d closed (%s)", name_.peer,
                told.message().c_str());
 }
 
@@ -152,7 +152,7 @@ Result<bool> AdaptorChannel::take_header() {
   auto header = decode(header_.data());
   if (!header.ok()) return header.status().with(format("from rank %d", name_.peer));
   if (header->number != expected_number_ || header->offset != 0 || header->bytes != header->total)
-    return error(Code::RemoteError, "rank %d sent a message in another order", name_.peer);
+    return error(ErrorCode::RemoteError, "rank %d sent a message in another order", name_.peer);
   ++expected_number_;
   arrived_ = *header;
   return true;
@@ -224,7 +224,7 @@ void AdaptorChannel::close() {
     return 0;
   }));
   channel_ = nullptr;
-  fail(error(Code::Aborted, "the channel to rank %d was closed by this rank", name_.peer));
+  fail(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", name_.peer));
 }
 
 }  // namespace hetccl::transport::adaptors

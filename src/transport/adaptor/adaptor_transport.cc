@@ -68,7 +68,7 @@ struct Attempt {
       return core->part().calls.connect(core->transport(), &peer, &channel);
     }));
     if (channel == nullptr) {
-      return error(Code::SystemError, "%s: connect has made no channel, and says that it has",
+      return error(ErrorCode::SystemError, "%s: connect has made no channel, and says that it has",
                    core->part().name.c_str());
     }
     return std::make_unique<AdaptorChannel>(name, core, channel);
@@ -170,10 +170,10 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::connect_now(const PeerId& id,
                                                                const WaitLimit& limit) {
   const std::string what = format("connecting to rank %d over %s", id.peer, name_.c_str());
   if (id.self == id.peer || secret.empty())
-    return error(Code::InvalidArgument, "%s: needs another rank, and a secret", what.c_str());
+    return error(ErrorCode::InvalidArgument, "%s: needs another rank, and a secret", what.c_str());
   if (address.size() < 2 || address.size() > 1 + HETCCL_TRANSPORT_ADDRESS_BYTES ||
       address.front() != kMagic)
-    return error(Code::InvalidArgument, "%s: %zu bytes that are not an address of an adaptor",
+    return error(ErrorCode::InvalidArgument, "%s: %zu bytes that are not an address of an adaptor",
                  what.c_str(), address.size());
   net::Reminder reminder(*limit.clock);
   const auto remind = [&] {
@@ -190,7 +190,7 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::connect_now(const PeerId& id,
       return made;
     }
     // Who has not proven itself ends no connect: it may have been a stranger.
-    const bool final = made.status().code() != Code::RemoteError || !limit.cancelled().ok();
+    const bool final = made.status().code() != ErrorCode::RemoteError || !limit.cancelled().ok();
     if (final || limit.now() + kBeforeAnother >= deadline) {
       return made.status().with(
           what + format(", within %lld ms", static_cast<long long>(limit.timeout_ms)));
@@ -211,7 +211,7 @@ int score_adaptor(const adaptor::Adaptor& adaptor, const ChannelEnd& local,
   const bool same_host = local.host == peer.host;
   // GPUs of one host meet in windows, which only shm has.
   const bool has_window = same_host && local.shares_memory && peer.shares_memory &&
-                          (local.memory == Memory::Device || peer.memory == Memory::Device);
+                          (local.memory == MemoryKind::Device || peer.memory == MemoryKind::Device);
   if (!same_host && (part.calls.capabilities & HETCCL_TRANSPORT_JOINS_HOSTS) == 0) return 0;
   int score = 0;
   const Status told = adaptor::ask(part, "score", [&] {

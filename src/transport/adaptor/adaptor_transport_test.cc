@@ -93,8 +93,8 @@ TEST_CASE("its name has its version, its score knows hosts") {
   CHECK(name_of_transport(*adaptor) == "fake-1");
   CHECK(score_adaptor(*adaptor, {"a", true}, {"a", false}) == 150);
   CHECK(score_adaptor(*adaptor, {"a", true}, {"b", true}) == 50);
-  CHECK(score_adaptor(*adaptor, {"a", true}, {"a", true, Memory::Device}) < HETCCL_SHM_SCORE);
-  CHECK(score_adaptor(*adaptor, {"a", true}, {"a", false, Memory::Device}) == 150);
+  CHECK(score_adaptor(*adaptor, {"a", true}, {"a", true, MemoryKind::Device}) < HETCCL_SHM_SCORE);
+  CHECK(score_adaptor(*adaptor, {"a", true}, {"a", false, MemoryKind::Device}) == 150);
   CHECK_FALSE(encrypts(*adaptor));
   hetcclTransportAdaptor changed = *fake::transport_adaptor().transport;
   hetcclAdaptorTable table = fake::transport_adaptor();
@@ -124,7 +124,7 @@ TEST_CASE("a connect that throws, makes nothing or hangs ends all the same") {
   CHECK(has(failure({.connects_nothing = true}), "connect has made no channel"));
   const auto begin = steady_clock().now();
   const Status late = failure({.hangs = true}, 100);
-  CHECK(late.code() == Code::Timeout);
+  CHECK(late.code() == ErrorCode::Timeout);
   CHECK(has(late, "connecting to rank 1 over fake-1, within 100 ms"));
   CHECK(steady_clock().now() - begin < fake::kHang / 2);
   CHECK(pair.connect().ok());
@@ -135,7 +135,7 @@ TEST_CASE("who waits long says for whom") {
     auto transport = make(LogLevel::Warn).value();
     const auto made = transport->connect({7, 0, 3}, transport->listen().value(), secret(),
                                          10'000 + fake::patient_ms(500));
-    CHECK(made.status().code() == Code::Timeout);
+    CHECK(made.status().code() == ErrorCode::Timeout);
   });
   CHECK_MESSAGE(
       log.find("warn: waiting for rank 3 to connect over fake-1 for 10 s") != std::string::npos,
@@ -147,11 +147,11 @@ TEST_CASE("a cancelled connect ends at once, and the adaptor's soon") {
   const auto cancel = Cancel::create().value();
   fake::Thread canceller([&] {
     std::this_thread::sleep_for(milliseconds(30));
-    cancel->set(error(Code::Aborted, "no more"));
+    cancel->set(error(ErrorCode::Aborted, "no more"));
   });
   const auto made = transport->connect({7, 0, 1}, transport->listen().value(), secret(),
                                        WaitLimit(kPatienceMs, cancel.get()));
-  CHECK(made.status().code() == Code::Aborted);
+  CHECK(made.status().code() == ErrorCode::Aborted);
   canceller.join();
   transport.reset();  // waits for the thread in the adaptor
   CHECK(fake::open_transports() == 0);
@@ -162,7 +162,7 @@ TEST_CASE("who does not know the secret is refused, and does not end a connect")
   const With with({.takes_anybody = true});
   Pair pair;
   const Status wrong = pair.connect(200, secret(1), secret(2));
-  CHECK(wrong.code() != Code::Ok);
+  CHECK(wrong.code() != ErrorCode::Ok);
   CHECK_FALSE(pair.channels[0]);
   CHECK_FALSE(pair.channels[1]);
   CHECK(fake::open_channels() == 0);
@@ -202,7 +202,7 @@ TEST_CASE("counts that cannot be, headers that are none, and a broken transport 
   };
   CHECK(has(failure({.overcounts = true}), "fake: completed counts"));
   const Status spoiled = failure({.spoils = true});
-  CHECK(spoiled.code() == Code::RemoteError);
+  CHECK(spoiled.code() == ErrorCode::RemoteError);
   CHECK(has(spoiled, "not a message of this version"));
   CHECK(has(failure({.fails = true}), "fake: progress: broken"));
 }

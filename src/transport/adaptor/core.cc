@@ -26,11 +26,11 @@ Result<std::shared_ptr<Core>> Core::open(std::shared_ptr<const Part> part,
     return asked.calls.open(&settings, &core->transport_, address.data(), &bytes);
   }));
   if (core->transport_ == nullptr) {
-    return error(Code::SystemError, "%s: open has made no transport, and says that it has",
+    return error(ErrorCode::SystemError, "%s: open has made no transport, and says that it has",
                  asked.name.c_str());
   }
   if (bytes == 0 || bytes > HETCCL_TRANSPORT_ADDRESS_BYTES) {
-    return error(Code::SystemError, "%s: its address has %zu bytes, not 1 to %d",
+    return error(ErrorCode::SystemError, "%s: its address has %zu bytes, not 1 to %d",
                  asked.name.c_str(), bytes, HETCCL_TRANSPORT_ADDRESS_BYTES);
   }
   address.resize(bytes);

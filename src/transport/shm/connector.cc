@@ -183,7 +183,7 @@ std::optional<Result<SharedMemory>> Connector::outcome_of(Wait& wait) {
     if (!found.empty()) return std::move(found.mapped());
     if (!over) return {};
     if (!cancelled.ok()) return cancelled;
-    return error(Code::Timeout, "it has not come (or does not know this job's secret)");
+    return error(ErrorCode::Timeout, "it has not come (or does not know this job's secret)");
   }
   Proposal& mine = *wait.proposal;
   Segment& segment = segment_of(mine.memory);
@@ -191,7 +191,7 @@ std::optional<Result<SharedMemory>> Connector::outcome_of(Wait& wait) {
     net::Mac answer;
     std::memcpy(answer.data(), segment.mac, answer.size());
     if (!net::same(answer, prove_acceptance(mine.offer, wait.secret)))
-      return error(Code::RemoteError, "the other end does not know this job's secret");
+      return error(ErrorCode::RemoteError, "the other end does not know this job's secret");
     mine.memory.close_descriptor();
     return std::move(mine.memory);
   }
@@ -199,7 +199,7 @@ std::optional<Result<SharedMemory>> Connector::outcome_of(Wait& wait) {
     // Should it be taken at this very moment, then the peer's channel is a closed one.
     segment.sides[0].closed.store(1, std::memory_order_release);
     if (mine.slot >= 0) mine.box.withdraw(mine.slot, mine.offer);
-    return cancelled.ok() ? error(Code::Timeout, "it has not answered") : cancelled;
+    return cancelled.ok() ? error(ErrorCode::Timeout, "it has not answered") : cancelled;
   }
   if (mine.slot < 0) {
     mine.slot = mine.box.post(mine.offer);
@@ -226,12 +226,12 @@ bool Connector::accept(const Offer& offer) {
 
 Status Connector::attach(const Offer& offer, const Wait& wait) {
   if (!net::same(offer.proof, prove_offer(offer, wait.secret)))
-    return error(Code::RemoteError, "it does not know this job's secret");
+    return error(ErrorCode::RemoteError, "it does not know this job's secret");
   // How long the window is to be, who takes the segment knows (ShmTransport::open).
   const bool plausible =
       offer.segment.bytes == sizeof(Segment) ||
       (offer.segment.bytes > kWindowBegin && offer.segment.bytes <= bytes_with(kMaxWindow));
-  if (!plausible) return error(Code::RemoteError, "it runs another version of hetccl");
+  if (!plausible) return error(ErrorCode::RemoteError, "it runs another version of hetccl");
   HETCCL_ASSIGN(const RemoteWaker bell, RemoteWaker::open(offer.bell));
   HETCCL_ASSIGN(SharedMemory memory, SharedMemory::attach(offer.segment));
   Segment& segment = segment_of(memory);

@@ -59,7 +59,8 @@ Result<Mailbox> Mailbox::create(WakerAddress bell) {
 
 Result<Mailbox> Mailbox::attach(const SharedMemoryAddress& address) {
   if (address.bytes != sizeof(Layout))
-    return error(Code::InvalidArgument, "not the address of a mailbox of this version of hetccl");
+    return error(ErrorCode::InvalidArgument,
+                 "not the address of a mailbox of this version of hetccl");
   HETCCL_ASSIGN(SharedMemory memory, SharedMemory::attach(address));
   return Mailbox(std::move(memory));
 }

@@ -40,7 +40,7 @@ void ShmChannel::close() {
   open_ = false;
   std::erase(channels_->all, this);
   if (status_.ok())
-    status_ = error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_);
+    status_ = error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_);
   sends_.clear();
   recvs_.clear();
   segment().sides[side_].closed.store(1);
@@ -80,7 +80,8 @@ bool ShmChannel::progress(size_t* budget) {
     const size_t left = in_.available(kHeaderBytes);
     // With nothing posted a whole message may still be wanted; half of one never comes to its end.
     const bool cut = !recvs_.empty() || left < kHeaderBytes;
-    if (cut) fail(error(Code::RemoteError, "connection to rank %d closed (by that rank)", peer_));
+    if (cut)
+      fail(error(ErrorCode::RemoteError, "connection to rank %d closed (by that rank)", peer_));
   }
   return moved;
 }
@@ -130,7 +131,7 @@ bool ShmChannel::receive(size_t* budget) {
     const size_t wanted = std::min(transfer.bytes - received_, kPieceBytes);
     const size_t piece = std::min(wanted, in_.available(wanted));
     if (!in_.sane()) {
-      fail(error(Code::RemoteError, "rank %d broke the ring of its channel", peer_));
+      fail(error(ErrorCode::RemoteError, "rank %d broke the ring of its channel", peer_));
       return true;
     }
     if (piece == 0 && wanted > 0) break;
@@ -150,13 +151,14 @@ bool ShmChannel::begin_message() {
   uint8_t bytes[kHeaderBytes];
   in_.read(bytes, kHeaderBytes);
   auto header = decode(bytes);
-  Status status = !in_.sane()   ? error(Code::RemoteError, "it broke the ring of its channel")
+  Status status = !in_.sane()   ? error(ErrorCode::RemoteError, "it broke the ring of its channel")
                   : header.ok() ? check(*header, recvs_.front(), peer_)
                                 : header.status();
   if (status.ok() && (header->number != recvs_completed_ || header->bytes != header->total))
-    status = error(Code::RemoteError, "its messages are out of order");
+    status = error(ErrorCode::RemoteError, "its messages are out of order");
   if (!status.ok())
-    fail(status.code() == Code::InvalidUsage ? status : status.with(format("from rank %d", peer_)));
+    fail(status.code() == ErrorCode::InvalidUsage ? status
+                                                  : status.with(format("from rank %d", peer_)));
   header_seen_ = status.ok();
   return header_seen_;
 }

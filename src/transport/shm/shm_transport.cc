@@ -35,7 +35,7 @@ Address encode(const SharedMemoryAddress& address) {
 
 Result<SharedMemoryAddress> decode(const Address& bytes) {
   if (bytes.size() != kAddressBytes || bytes[0] != kMagic)
-    return error(Code::InvalidArgument, "%zu bytes that are not an address of transport shm",
+    return error(ErrorCode::InvalidArgument, "%zu bytes that are not an address of transport shm",
                  bytes.size());
   SharedMemoryAddress address;
   std::memcpy(&address.pid, &bytes[1], 4);
@@ -98,7 +98,7 @@ Status ShmTransport::begin(const PeerId& id, const Address& address,
                            const std::vector<uint8_t>& secret, const WaitLimit& limit,
                            Connected connected) {
   if (!listens_ || id.self == id.peer || secret.empty() || id.window > shm::kMaxWindow) {
-    return error(Code::InvalidArgument,
+    return error(ErrorCode::InvalidArgument,
                  "needs listen() before, another rank, a secret, and a window of at most %zu bytes",
                  shm::kMaxWindow);
   }
@@ -114,7 +114,7 @@ Result<std::unique_ptr<Channel>> ShmTransport::open(const PeerId& id, SharedMemo
   const int side = id.self < id.peer ? 0 : 1;
   const auto& segment = *reinterpret_cast<const Segment*>(memory.data());
   if (memory.bytes() != shm::bytes_with(id.window))
-    return error(Code::RemoteError, "the other end runs another version of hetccl");
+    return error(ErrorCode::RemoteError, "the other end runs another version of hetccl");
   RemoteWaker waker;
   const WakerAddress address = segment.sides[1 - side].waker;
   if (address.fd >= 0) {

@@ -26,7 +26,7 @@ Result<Endpoint> decode(const Address& address) {
                      address[1] <= kMaxStreams && address[2] >= 1 && address[2] <= kMaxAddresses &&
                      address.size() == kPrefixBytes + address[2] * kEach;
   if (!sound)
-    return error(Code::InvalidArgument, "%zu bytes that are not an address of transport tcp",
+    return error(ErrorCode::InvalidArgument, "%zu bytes that are not an address of transport tcp",
                  address.size());
   Endpoint endpoint;
   endpoint.streams = address[1];

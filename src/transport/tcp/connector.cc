@@ -199,14 +199,14 @@ std::optional<Connector::Wires> Connector::advance(Call& call, TimePoint now, Ti
 
 Status Connector::too_late(const Call& call) const {
   if (!call.dials_itself()) {
-    return error(Code::Timeout, "it has not dialled %s: check that it runs, else %s",
+    return error(ErrorCode::Timeout, "it has not dialled %s: check that it runs, else %s",
                  where_.c_str(), net::kReachRemedy);
   }
   const Dial& one = *call.waiting();
   if (one.connecting)
-    return error(Code::Timeout, "%s: %s", one.connecting->too_late().message().c_str(),
+    return error(ErrorCode::Timeout, "%s: %s", one.connecting->too_late().message().c_str(),
                  net::kReachRemedy);
-  return error(Code::Timeout, "%s: %s", net::list_of(call.peer.addresses).c_str(),
+  return error(ErrorCode::Timeout, "%s: %s", net::list_of(call.peer.addresses).c_str(),
                one.why().c_str());
 }
 
@@ -257,8 +257,8 @@ Status Connector::shake_hands(Dial& one, TimePoint now, TimePoint& again) {
     return {};
   }
   const Status& why = one.handshake->failure();
-  if (one.handshake->proven() && why.code() == Code::InvalidUsage) return why;
-  one.refusal = why.ok() ? error(Code::Timeout, "it has not answered") : why;
+  if (one.handshake->proven() && why.code() == ErrorCode::InvalidUsage) return why;
+  one.refusal = why.ok() ? error(ErrorCode::Timeout, "it has not answered") : why;
   one.fd.reset();
   one.again = now + one.pause;
   again = std::min(again, one.again);

@@ -42,7 +42,8 @@ TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<M
     : peer_(peer),
       n_streams_(wires.size()),
       movers_(std::move(movers)),
-      out_of_memory_(error(Code::SystemError, "no memory to go on with data of rank %d", peer)),
+      out_of_memory_(
+          error(ErrorCode::SystemError, "no memory to go on with data of rank %d", peer)),
       streams_left_(static_cast<int>(wires.size())) {
   const size_t n = std::min(movers_->count(), wires.size());
   for (size_t i = 0; i < n; ++i)
@@ -74,7 +75,7 @@ TcpChannel::~TcpChannel() {
 }
 
 void TcpChannel::close() {
-  record(error(Code::Aborted, "the channel to rank %d was closed by this rank", peer_));
+  record(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_));
   for (const auto& share : shares_) {
     const Poller::Pause pause(share->poller);
     share->poller.forget(*share);
@@ -310,7 +311,7 @@ bool TcpChannel::begin_message(Stream& stream, bool* news) {
     return false;
   }
   auto buffered = header.number < completed
-                      ? error(Code::RemoteError, "rank %d sent a message twice", peer_)
+                      ? error(ErrorCode::RemoteError, "rank %d sent a message twice", peer_)
                       : begin_payload(stream, header);
   const bool complete = buffered.ok() && count_payload(header.number, *buffered);
   lock.unlock();
@@ -328,7 +329,7 @@ Result<size_t> TcpChannel::begin_payload(Stream& stream, const Header& header) {
   Receiving& receiving = recvs_[header.number - recvs_completed_.load(std::memory_order_relaxed)];
   HETCCL_TRY(check(header, receiving.transfer, peer_));
   if (receiving.received + receiving.expected + header.bytes > header.total)
-    return error(Code::RemoteError, "rank %d sent a piece of a message twice", peer_);
+    return error(ErrorCode::RemoteError, "rank %d sent a piece of a message twice", peer_);
   stream.reading = header.number;
   receiving.header_seen = true;
   receiving.expected += header.bytes;
@@ -414,7 +415,7 @@ void TcpChannel::tell_engine(const Share& share) {
 }
 
 Status TcpChannel::closed(const std::string& why) const {
-  return error(Code::RemoteError, "connection to rank %d closed (%s)", peer_, why.c_str());
+  return error(ErrorCode::RemoteError, "connection to rank %d closed (%s)", peer_, why.c_str());
 }
 
 // Keeps the first failure.
@@ -441,7 +442,7 @@ void TcpChannel::check_path(TimePoint now, Duration limit) {
       if (failed() || stream->path.silence(stream->wire.fd(), now) < limit) continue;
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
       fail(*shares_.front(),
-           error(Code::RemoteError,
+           error(ErrorCode::RemoteError,
                  "connection to rank %d is cut: its host has acknowledged nothing for %lld ms, "
                  "though data is on its way; check the network between the two hosts",
                  peer_, static_cast<long long>(ms)));

@@ -107,7 +107,7 @@ Status TcpTransport::begin(const PeerId& id, const Address& address,
                            const std::vector<uint8_t>& secret, const WaitLimit& limit,
                            const Connected& connected) {
   if (!connector_ || id.self == id.peer || secret.empty()) {
-    return error(Code::InvalidArgument, "needs listen() before, another rank, and a secret");
+    return error(ErrorCode::InvalidArgument, "needs listen() before, another rank, and a secret");
   }
   HETCCL_ASSIGN(const Endpoint endpoint, tcp::decode(address));
   HETCCL_TRY(reserve_descriptors(descriptors_of(endpoint.streams)));
