@@ -1,0 +1,49 @@
+#include "lower/group.h"
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace hetccl;
+using lower::Group;
+using enum Group::Way;
+
+Group group_of(std::initializer_list<Group::Member> members) {
+  Group group(0);
+  for (const Group::Member& member : members) group.add(member);
+  return group;
+}
+
+size_t count(Group& group, Group::Action::Kind kind) {
+  size_t found = 0;
+  CHECK(group
+            .for_each_action(true,
+                             [&](const Group::Action& action) {
+                               found += action.kind == kind ? 1 : 0;
+                               return Status();
+                             })
+            .ok());
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("brief messages run on the user's stream, which forks to none") {
+  const Group::Member sent{1, true, Stream, 1, 0, false, true};
+  const Group::Member received{2, false, Stream, 1, 0, false, true};
+  const Group::Member longer{3, false, Stream, 4};
+  const Group::Member library{4, true, Library};
+  CHECK(group_of({sent, received}).uses_user_stream());
+  CHECK(group_of({longer, longer}).uses_user_stream());  // of one direction
+  for (const auto& third : {longer, library}) {
+    Group mixed = group_of({sent, received, third});
+    CHECK_FALSE(mixed.uses_user_stream());
+    CHECK(count(mixed, Group::Action::Kind::Fork) == 3);
+    CHECK(count(mixed, Group::Action::Kind::Join) == 3);
+    mixed.clear();  // the next call's messages are others
+    mixed.add(sent);
+    mixed.add(received);
+    CHECK(mixed.uses_user_stream());
+    CHECK(count(mixed, Group::Action::Kind::Fork) == 0);
+  }
+}
