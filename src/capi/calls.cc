@@ -345,7 +345,7 @@ hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeout_ms) {
     auto& engine = runtime->engine();
     if (engine.wait([&] { return is_done(*work); }, deadline_of(engine.clock(), timeout_ms)))
       return {};
-    return hetccl::error(ErrorCode::Timeout, "the work did not complete within %lld ms",
+    return hetccl::error(hetccl::ErrorCode::Timeout, "the work did not complete within %lld ms",
                          static_cast<long long>(timeout_ms));
   });
 }

@@ -108,7 +108,7 @@ class Bell : public hetccl::transport::Transport {
 
  private:
   static hetccl::Status refused() {
-    return hetccl::error(ErrorCode::Unsupported, "a bell connects nobody");
+    return hetccl::error(hetccl::ErrorCode::Unsupported, "a bell connects nobody");
   }
   std::unique_ptr<hetccl::Waker> waker_ = std::move(hetccl::Waker::create()).value();
   std::atomic<int> heard_{0};
@@ -443,7 +443,7 @@ TEST_CASE("a driver that would wait for itself fails what is driven, with a text
     confused.engine = f.engine.get();
     confused.waits = waits;
     f.engine->add(confused, [&](const hetccl::Status& why) {
-      CHECK(why.code() == ErrorCode::InternalError);
+      CHECK(why.code() == hetccl::ErrorCode::InternalError);
       CHECK(told.empty());
       told = why.message();
     });

@@ -244,9 +244,9 @@ int Topology::shares_device(int rank) const {
 
 bool Topology::has_device_alone(int rank) const {
   const RankInfo& mine = infos_[static_cast<size_t>(rank)];
+  if (mine.bus_id.empty()) return false;
   return std::none_of(infos_.begin(), infos_.end(), [&](const RankInfo& info) {
-    return !mine.bus_id.empty() && info.bus_id == mine.bus_id && info.host == mine.host &&
-           info.pid != mine.pid;
+    return info.bus_id == mine.bus_id && info.host == mine.host && info.pid != mine.pid;
   });
 }
 

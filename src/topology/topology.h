@@ -148,7 +148,8 @@ class Topology {
   [[nodiscard]] bool split_by_host() const;
   /// The first other rank in `rank`'s process on its device, or -1: their streams share its queues.
   [[nodiscard]] int shares_device(int rank) const;
-  /// Whether no other process has a rank on `rank`'s device: the two would take turns on it.
+  /// Whether it is known that no other process has a rank on `rank`'s device: the two would take
+  /// turns on it.
   [[nodiscard]] bool has_device_alone(int rank) const;
   /// Can every device reduce by itself?
   [[nodiscard]] bool kernels_everywhere() const;

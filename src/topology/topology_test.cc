@@ -229,6 +229,7 @@ TEST_CASE("ranks of one process on one device share it; processes, devices and h
     one.bus_id.clear();
   }
   CHECK(built(infos).shares_device(0) == -1);  // no device
+  CHECK_FALSE(built(infos).has_device_alone(0));
   for (auto& one : infos) one.bus_id = "0000:01:00.0";
   CHECK(built(infos).shares_device(0) == 1);
   CHECK(built(infos).shares_device(2) == 0);

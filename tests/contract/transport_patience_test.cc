@@ -86,7 +86,7 @@ struct Waiting {
   }
   const std::unique_ptr<Cancel> cancel = std::move(Cancel::create()).value();
   std::atomic<int> ended{0};
-  std::atomic<Code> last{ErrorCode::Ok};
+  std::atomic<ErrorCode> last{ErrorCode::Ok};
   Address address;
   const std::unique_ptr<Transport> transport, others;  // the first use all of the above
 };

@@ -391,7 +391,7 @@ TEST_CASE("while the vendor's abort is late no other rank takes garbage for a re
   CHECK_FALSE(job.rank(1).idle());
   CHECK_FALSE(job.rank(2).idle());
   job.rank(1).enter_abort();
-  CHECK(job.rank(2).wait().code() == ErrorCode::Aborted);
+  CHECK(job.rank(2).wait().code() == hetccl::ErrorCode::Aborted);
   on_all_ranks(3, [&](int r) {
     job.rank(r).abort();
     job.rank(r).enter_abort();
@@ -432,7 +432,7 @@ TEST_CASE("an operation that peers do not enter passes its deadline and says so"
   REQUIRE(job.opened().ok());
   REQUIRE(job.rank(0).enqueue(all_reduce(options.labels, 100)).ok());
   const auto status = job.rank(0).wait();
-  CHECK(status.code() == ErrorCode::Timeout);
+  CHECK(status.code() == hetccl::ErrorCode::Timeout);
   const std::string place = "slice 1 of 1, step 0 (send to rank 1)";
   CHECK(status.message().find("rank 1; it is at " + place) != std::string::npos);
   CHECK(job.rank(0).standing() == "all_reduce #0 (100 float32, sum): " + place);
@@ -461,7 +461,7 @@ TEST_CASE("a call of one cluster that others do not enter passes its deadline, b
     }
     const auto status = job.rank(0).fault();
     CHECK(job.rank(1).wait().ok());
-    CHECK(status.code() == ErrorCode::Timeout);
+    CHECK(status.code() == hetccl::ErrorCode::Timeout);
     CHECK(status.message().find("#100 ") != std::string::npos);
     CHECK(status.message().find("its own cluster") != std::string::npos);
     job.rank(0).abort();
@@ -477,8 +477,8 @@ TEST_CASE("calls that differ are a fault that is no crash") {
   REQUIRE(job.opened().ok());
   REQUIRE(job.rank(0).enqueue(all_reduce(options.labels, 100)).ok());
   REQUIRE(job.rank(1).enqueue(all_reduce(options.labels, 101)).ok());
-  CHECK(job.rank(0).wait().code() == ErrorCode::InvalidUsage);
-  CHECK(job.rank(1).wait().code() == ErrorCode::InvalidUsage);
+  CHECK(job.rank(0).wait().code() == hetccl::ErrorCode::InvalidUsage);
+  CHECK(job.rank(1).wait().code() == hetccl::ErrorCode::InvalidUsage);
   on_all_ranks(2, [&](int r) { job.rank(r).abort(); });
   for (int r = 0; r < 2; ++r) CHECK(job.rank(r).drained());
 }

@@ -45,9 +45,9 @@ Moved moved_as(DataType type) {
 Status explain(const Api& api, int outcome, const char* call, void* comm) {
   if (outcome == kSuccess) [[likely]]
     return {};
-  const Code code = outcome == kRemoteError    ? ErrorCode::RemoteError
-                    : outcome == kInvalidUsage ? ErrorCode::InvalidUsage
-                                               : ErrorCode::SystemError;
+  const ErrorCode code = outcome == kRemoteError    ? hetccl::ErrorCode::RemoteError
+                         : outcome == kInvalidUsage ? ErrorCode::InvalidUsage
+                                                    : ErrorCode::SystemError;
   const char* words = api.last_error ? api.last_error(comm) : nullptr;
   return error(code, "%s %s: %s: %s%s%s", api.name.c_str(), api.version.c_str(), call,
                api.error_text(outcome), words != nullptr && *words != '\0' ? ": " : "",
