@@ -15,6 +15,7 @@ class Fifo {
   T& front() { return slots_[head_]; }
   /// The element `index` places behind the front.
   T& operator[](size_t index) { return slots_[(head_ + index) & (slots_.size() - 1)]; }
+  const T& operator[](size_t index) const { return slots_[(head_ + index) & (slots_.size() - 1)]; }
   void push(T value) {
     if (size_ == slots_.size()) grow();
     (*this)[size_++] = std::move(value);

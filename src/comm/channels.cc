@@ -198,9 +198,14 @@ void Channels::connect_later(int peer, bool for_messages) {
   }
   const auto& session = membership_.session();
   const uint64_t number = for_messages ? messages_number(session) : session.communicator();
-  way.value().transport->connect_later({number, rank_, peer}, *way.value().address,
-                                       session.secret(), patient_limit(*context_.cancel),
-                                       connected);
+  try {
+    way.value().transport->connect_later({number, rank_, peer}, *way.value().address,
+                                         session.secret(), patient_limit(*context_.cancel),
+                                         connected);
+  } catch (...) {
+    end_connecting();
+    throw;
+  }
 }
 
 void Channels::end_connecting() {
@@ -242,10 +247,11 @@ bool Channels::has_left_soon(int peer) const {
 void Channels::use(int peer, bool for_messages, std::unique_ptr<transport::Channel> made) {
   auto& engine = context_.engine();
   engine.exclusively([&] {
-    auto& channel = (for_messages ? message_channels_ : channels_)[peer];
-    channel = std::move(made);
+    // A second one would be a defect, and the first may be in use.
+    auto& channels = for_messages ? message_channels_ : channels_;
+    const auto known = channels.try_emplace(peer, std::move(made)).first;
     executor_->connect({.rank = peer,
-                        .channel = channel.get(),
+                        .channel = known->second.get(),
                         .crosses = crosses(peer),
                         .for_messages = for_messages});
   });

@@ -32,7 +32,8 @@ std::optional<Mail::Bytes> Mail::take(int peer, TimePoint now, TimePoint& again)
   std::unique_lock lock(mutex_);
   Box& box = boxes_[peer];
   for (Status told;;) {
-    if (auto heard = box.heard.extract(box.round)) {
+    const bool untold = box.due == TimePoint::min();
+    if (auto heard = untold ? decltype(box.heard)::node_type() : box.heard.extract(box.round)) {
       ++box.round;
       return std::move(heard.mapped());
     }

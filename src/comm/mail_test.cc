@@ -86,6 +86,18 @@ TEST_CASE("exchanges are complete and in order, whatever notes are lost or come 
   }
 }
 
+TEST_CASE("where no note is lost nobody waits to be reminded, whoever comes first") {
+  Two two(1, 0);
+  for (uint64_t round = 1; round <= 10; ++round) {
+    const size_t first = round % 2, second = 1 - first;
+    two.mails[first].begin(static_cast<int>(second), 2 * round);
+    CHECK(two.hear(first).value() == 0);
+    two.mails[second].begin(static_cast<int>(first), 2 * round + 1);
+    CHECK(two.hear(second).value() == 2 * round);  // which was there before it told its own
+    CHECK(two.hear(first).value() == 2 * round + 1);
+  }
+}
+
 TEST_CASE("who hears nothing reminds the other end, less and less often in the first exchange") {
   Two two(1, 0);
   const TimePoint begin = two.clock.now();

@@ -235,6 +235,8 @@ bool PairOpening::doubt(TimePoint now, TimePoint& again) {
 void PairOpening::end(const Status& why) {
   state_ = State::Ended;
   pending_.reset();
+  // To destroy one might wait for the other end.
+  if (made_.ok() && made_.value() != nullptr) owner_.drop(std::move(made_).value());
   for (auto& one : communicators_) {
     if (one != nullptr) owner_.drop(std::move(one));
   }

@@ -28,6 +28,8 @@ class Batch {
   Status copy(device::Stream& stream, void* dst, const void* src, size_t bytes);
   Status reduce(device::Stream& stream, const device::Reduction& reduction);
   Status flush();
+  /// Forgets it: what it was of has failed.
+  void drop() { work_.clear(); }
 
  private:
   Status hold(device::Stream& stream, device::StreamWork&& work);

@@ -130,6 +130,7 @@ Status Executor::capture(Program& program, const Call& call, device::Stream& use
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = collectives_.interpreter->record(op, user);
   if (status.ok()) status = batch_->flush();
+  batch_->drop();  // where it has failed
   operations_.give_back(op);
   return status;
 }

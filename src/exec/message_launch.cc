@@ -38,12 +38,20 @@ bool uses_stream(const Operation& op) {
   return op.by_library || !order_of(op).copies_nothing;
 }
 
+/// Whether a launch takes longer than what it moves, and what is sent waits for no room.
+bool is_brief(const Operation& op) {
+  const MessageOrder& order = order_of(op);
+  const size_t bytes = op.message.count * size_of(op.message.type);
+  return op.code->brief &&
+         (!order.send || order.window == nullptr || order.window->has_room(bytes));
+}
+
 lower::Group::Member member_of(const Operation& op) {
   const MessageOrder& order = order_of(op);
   using enum lower::Group::Way;
-  return {order.peer,    order.send, op.by_library ? Library : order.copies_nothing ? User : Stream,
-          op.n_slices,   0,          false,
-          op.code->brief};
+  return {order.peer,  order.send, op.by_library ? Library : order.copies_nothing ? User : Stream,
+          op.n_slices, 0,          false,
+          is_brief(op)};
 }
 
 }  // namespace
@@ -225,6 +233,7 @@ Status Executor::record(const Message& message, const Message* other_end, device
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = order_of(op).interpreter_of(op).record(op, stream);
   if (status.ok()) status = batch_->flush();
+  batch_->drop();  // where it has failed
   operations_.give_back(op);
   return status;
 }

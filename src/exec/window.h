@@ -47,6 +47,12 @@ class Window {
   /// Bytes of one direction.
   [[nodiscard]] size_t ring_bytes() const { return lower::Ring::bytes_of_window(memory_.size()); }
 
+  /// Whether the next message of `out` waits for no room, if it takes `bytes`. By the launching
+  /// thread.
+  [[nodiscard]] bool has_room(size_t bytes) {
+    const auto needed = out.needed_for(bytes);
+    return !needed || read_there().reached(*needed);
+  }
   /// Counts messages of `out` that the other end's device has read.
   [[nodiscard]] device::Flag& read_there() { return *flag(); }
   /// The engine's: this end's device has read one more message of `in`.

@@ -20,7 +20,7 @@ void Group::clear() {
   }
   members_.clear();
   by_library_.clear();
-  n_directions_ = n_on_streams_ = n_brief_ = 0;
+  n_directions_ = n_on_streams_ = n_brief_ = n_receives_ = 0;
   end_ = 0;
 }
 
@@ -32,6 +32,7 @@ void Group::add(Member member) {
     member.first = next == 0;
     n_directions_ += member.first ? 1 : 0;
     ++n_on_streams_;
+    n_receives_ += member.send ? 0 : 1;
     n_brief_ += member.way == Way::Stream && member.brief ? 1 : 0;
     member.first_time = member.first ? 0 : next - 1;
     next = member.first_time + member.n_slices + 1;

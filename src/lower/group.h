@@ -28,7 +28,7 @@ class Group {
     uint32_t n_slices = 1;
     uint32_t first_time = 0;  ///< when its first slice comes; set by `add`
     bool first = false;       ///< of its direction, in this call; set by `add`
-    bool brief = false;       ///< as Code
+    bool brief = false;       ///< as Code; and what is sent waits for no room
   };
   struct Action {
     enum class Kind : uint8_t {
@@ -49,10 +49,12 @@ class Group {
 
   /// Whether their Code runs on the user's stream itself, if there is one, as that of collectives
   /// does: where all are of one direction, whose stream it would wait for anyway; and where all are
-  /// brief.
+  /// brief, one of each direction, and at most one is received, which comes last. Then nothing
+  /// comes behind a wait for another rank.
   [[nodiscard]] bool uses_user_stream() const {
-    const bool all_brief = n_brief_ == members_.size();
-    return n_on_streams_ == members_.size() && (n_directions_ == 1 || all_brief);
+    const size_t n = members_.size();
+    const bool brief = n_brief_ == n && n_directions_ == n && n_receives_ <= 1;
+    return n_on_streams_ == n && (n_directions_ == 1 || brief);
   }
 
   /// Whether streams wait for the user's, where there is one.
@@ -127,7 +129,8 @@ class Group {
   std::vector<uint32_t> next_times_;  // by direction: behind its last slice, and one; 0: none yet
   size_t n_directions_ = 0, n_on_streams_ = 0;  // of members that have streams
   size_t n_brief_ = 0;                          // of members whose streams copy
-  uint32_t end_ = 0;                            // behind the last slice of all
+  size_t n_receives_ = 0;
+  uint32_t end_ = 0;  // behind the last slice of all
 };
 
 }  // namespace hetccl::lower

@@ -10,16 +10,25 @@ size_t Ring::room(size_t bytes) {
   return (bytes + kGrain - 1) / kGrain * kGrain;
 }
 
+uint64_t Ring::begin_of(uint64_t length) const {
+  const uint64_t left = bytes_ - end_ % bytes_;
+  return length > left ? end_ + left : end_;
+}
+
+std::optional<uint32_t> Ring::needed_for(size_t bytes) const {
+  const uint64_t end = begin_of(room(bytes)) + room(bytes);
+  std::optional<uint32_t> needed = needed_;
+  for (size_t i = 0; i < messages_.size() && messages_[i].begin + bytes_ < end; ++i)
+    needed = messages_[i].number;
+  return needed;
+}
+
 Ring::Place Ring::place(size_t bytes) {
   const uint64_t length = room(bytes);
-  uint64_t begin = end_;
-  // A message lies in one piece.
-  if (begin % bytes_ + length > bytes_) begin += bytes_ - begin % bytes_;
+  const uint64_t begin = begin_of(length);
+  needed_ = needed_for(bytes);
   end_ = begin + length;
-  while (!messages_.empty() && messages_.front().begin + bytes_ < end_) {
-    needed_ = messages_.front().number;
-    messages_.pop();
-  }
+  while (!messages_.empty() && messages_.front().begin + bytes_ < end_) messages_.pop();
   const uint32_t number = number_.load(std::memory_order_relaxed) + 1;
   number_.store(number, std::memory_order_relaxed);
   if (length > 0) messages_.push({number, begin});

@@ -43,6 +43,8 @@ class Ring {
   }
   /// The next message's place.
   Place place(size_t bytes);
+  /// Its `needed`, if it takes `bytes`.
+  [[nodiscard]] std::optional<uint32_t> needed_for(size_t bytes) const;
   /// Messages so far, modulo 2^32. Thread-safe.
   [[nodiscard]] uint32_t number() const { return number_.load(std::memory_order_relaxed); }
 
@@ -51,6 +53,9 @@ class Ring {
     uint32_t number = 0;
     uint64_t begin = 0;
   };
+  /// Where a message of `length` begins next: it lies in one piece.
+  [[nodiscard]] uint64_t begin_of(uint64_t length) const;
+
   size_t bytes_;
   uint64_t end_ = 0;  // of all messages, as if the ring had no end
   std::atomic<uint32_t> number_;

@@ -413,6 +413,54 @@ TEST_CASE("where all streams are one queue, what is sent holds up no receive beh
   });
 }
 
+// Short ones, for which a call has no streams of its own, and longer ones.
+constexpr uint64_t kLengths[] = {1000, 16 << 10, 20'000};
+
+TEST_CASE("what one call sends is there before what it receives, which answers it") {
+  for (const size_t window : {size_t{0}, size_t{2} << 20U}) {
+    for (const uint64_t count : kLengths) {
+      CAPTURE(window);
+      CAPTURE(count);
+      Ranks ranks(2, 3, true, false, window);
+      ranks.connect_all();
+      const Letter a = {0, 1, count, DataType::Int8, 0}, b = {0, 1, count, DataType::Int8, 1};
+      const Letter answer = {1, 0, count, DataType::Int8, 2};
+      exec::on_all_ranks(2, [&](int r) {
+        const auto deadline = steady_clock().now() + kLimit;
+        if (r == 0) CHECK(ranks[r].call({a, b, answer}, true, deadline).ok());
+        if (r == 1) CHECK(ranks[r].call({a, b}, true, deadline).ok());
+        if (r == 1) CHECK(ranks[r].call({answer}, true, deadline).ok());
+        CHECK(ranks[r].done());
+        CHECK(ranks[r].differences() == "");
+      });
+    }
+  }
+}
+
+TEST_CASE("a call receives though there is no room for what it sends") {
+  constexpr uint64_t kBefore = 100;  // more than a ring holds
+  for (const uint64_t count : kLengths) {
+    CAPTURE(count);
+    Ranks ranks(2, 3, true, false, size_t{2} << 20U);
+    ranks.connect_all();
+    exec::on_all_ranks(2, [&](int r) {
+      const auto letter = [&](int from, uint64_t i) {
+        return Letter{from, 1 - from, count, DataType::Int8,
+                      static_cast<uint64_t>(from) * 1000 + i};
+      };
+      const auto call = [&](const Round& round, bool streamed) {
+        CHECK(ranks[r].call(round, streamed, steady_clock().now() + kLimit).ok());
+      };
+      for (uint64_t i = 0; i < kBefore; ++i) call({letter(r, i)}, false);
+      call({letter(r, kBefore), letter(1 - r, 0)}, true);
+      for (uint64_t i = 1; i <= kBefore; ++i) call({letter(1 - r, i)}, false);
+      CHECK(ranks[r].done());
+      CHECK(ranks[r].drained());
+      CHECK(ranks[r].differences() == "");
+    });
+  }
+}
+
 TEST_CASE("more messages between two ranks in one call than may be in flight otherwise") {
   for (const bool fake_device : {true, false}) {
     Ranks ranks(2, 6, fake_device);

@@ -92,6 +92,7 @@ class Attempt {
  private:
   void abandon_locked() {
     abandoned_ = true;
+    if (result_ && result_->ok() && result_->value() != nullptr) result_->value()->abort();
     if (handle_ != nullptr) end_communicator();
   }
   // The thread may be inside a call that waits for the device: nobody else can end that.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/exception.h"
 #include "base/thread.h"
 #include "transport/shm/segment.h"
 
@@ -111,13 +112,20 @@ Status Connector::start() {
   return {};
 }
 
+// Without memory, all that wait learn it.
 void Connector::serve(Lock& lock) {
   while (!waits_.empty()) {
-    prepare(lock);
-    Waits ended = look();
-    if (ended.empty()) {
-      sleep(lock);
-      continue;
+    Waits ended;
+    try {
+      prepare(lock);
+      ended = look();
+      if (ended.empty()) sleep(lock);
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
+      tell_caught([&](const Status& why) {
+        for (const auto& wait : waits_) wait->outcome = why;
+        ended = std::exchange(waits_, {});
+      });
     }
     lock.unlock();
     for (const auto& wait : ended) wait->connected(std::move(*wait->outcome));

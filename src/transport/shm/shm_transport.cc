@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/exception.h"
 #include "transport/shm/connector.h"
 #include "transport/shm/shm_channel.h"
 
@@ -67,6 +68,7 @@ class ShmTransport final : public Transport, public ShmSource {
  private:
   Status begin(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
                const WaitLimit& limit, Connected connected);
+  Result<std::unique_ptr<Channel>> open_or_fail(const PeerId& id, Result<SharedMemory> memory);
   Result<std::unique_ptr<Channel>> open(const PeerId& id, SharedMemory memory);
   void set_sleeping(bool sleeping);
 
@@ -105,9 +107,17 @@ Status ShmTransport::begin(const PeerId& id, const Address& address,
   HETCCL_ASSIGN(const SharedMemoryAddress peer, decode(address));
   return connector_.connect(id, peer, secret, limit,
                             [this, id, connected = std::move(connected)](auto memory) {
-                              if (!memory.ok()) return connected(memory.status());
-                              connected(open(id, std::move(memory).value()));
+                              connected(open_or_fail(id, std::move(memory)));
                             });
+}
+
+// Whoever waits is told in any case.
+Result<std::unique_ptr<Channel>> ShmTransport::open_or_fail(const PeerId& id,
+                                                            Result<SharedMemory> memory) try {
+  HETCCL_TRY(memory.status());
+  return open(id, std::move(memory).value());
+} catch (...) {
+  return caught();
 }
 
 Result<std::unique_ptr<Channel>> ShmTransport::open(const PeerId& id, SharedMemory memory) {
