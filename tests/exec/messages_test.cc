@@ -294,6 +294,17 @@ struct Ranks {
   std::vector<std::unique_ptr<Rank>> all;
 };
 
+using Calls = std::array<std::vector<std::pair<Round, bool>>, 2>;  // by rank; whether streamed
+void check_calls(Ranks&& ranks, const Calls& calls) {
+  ranks.connect_all();
+  exec::on_all_ranks(2, [&](int r) {
+    for (const auto& [round, streamed] : calls[static_cast<size_t>(r)])
+      CHECK(ranks[r].call(round, streamed, steady_clock().now() + kLimit).ok());
+    CHECK(ranks[r].drained());
+    CHECK(ranks[r].differences() == "");
+  });
+}
+
 std::vector<Round> random_rounds(std::mt19937_64& random, int n) {
   static constexpr DataType kTypes[] = {DataType::Int8, DataType::BFloat16, DataType::Float64};
   std::vector<Round> rounds(1 + random() % 5);
@@ -399,65 +410,35 @@ TEST_CASE("a message of more slices than its staging memory, or its ring, holds"
 }
 
 TEST_CASE("where all streams are one queue, what is sent holds up no receive behind it") {
-  Ranks ranks(2, 4, true, true);
-  ranks.connect_all();
-  const uint64_t count = size_t{9} << 20U;
-  exec::on_all_ranks(2, [&](int r) {
-    for (const int from : {r, 1 - r}) {
-      const Letter letter = {from, 1 - from, count, DataType::Int8, static_cast<uint64_t>(from)};
-      CHECK(ranks[r].call({letter}, true, steady_clock().now() + kLimit).ok());
-    }
-    CHECK(ranks[r].done());
-    CHECK(ranks[r].drained());
-    CHECK(ranks[r].differences() == "");
-  });
+  const Letter a = {0, 1, size_t{9} << 20U, DataType::Int8, 0};
+  const Letter b = {1, 0, size_t{9} << 20U, DataType::Int8, 1};
+  check_calls({2, 4, true, true}, {{{{{a}, true}, {{b}, true}}, {{{b}, true}, {{a}, true}}}});
 }
 
-// Short ones, for which a call has no streams of its own, and longer ones.
-constexpr uint64_t kLengths[] = {1000, 16 << 10, 20'000};
-
+// A call of short messages has no streams of its own, one of longer ones has.
 TEST_CASE("what one call sends is there before what it receives, which answers it") {
-  for (const size_t window : {size_t{0}, size_t{2} << 20U}) {
-    for (const uint64_t count : kLengths) {
-      CAPTURE(window);
-      CAPTURE(count);
-      Ranks ranks(2, 3, true, false, window);
-      ranks.connect_all();
-      const Letter a = {0, 1, count, DataType::Int8, 0}, b = {0, 1, count, DataType::Int8, 1};
-      const Letter answer = {1, 0, count, DataType::Int8, 2};
-      exec::on_all_ranks(2, [&](int r) {
-        const auto deadline = steady_clock().now() + kLimit;
-        if (r == 0) CHECK(ranks[r].call({a, b, answer}, true, deadline).ok());
-        if (r == 1) CHECK(ranks[r].call({a, b}, true, deadline).ok());
-        if (r == 1) CHECK(ranks[r].call({answer}, true, deadline).ok());
-        CHECK(ranks[r].done());
-        CHECK(ranks[r].differences() == "");
-      });
-    }
+  for (const uint64_t n : {1000U, 16U << 10U, 20'000U}) {
+    const Letter a = {0, 1, n, DataType::Int8, 0}, b = {0, 1, n, DataType::Int8, 1};
+    const Letter answer = {1, 0, n, DataType::Int8, 2};
+    const Calls calls = {{{{{a, b, answer}, true}}, {{{a, b}, true}, {{answer}, true}}}};
+    for (const size_t window : {0U, 2U << 20U}) check_calls({2, 3, true, false, window}, calls);
   }
 }
 
 TEST_CASE("a call receives though there is no room for what it sends") {
-  constexpr uint64_t kBefore = 100;  // more than a ring holds
-  for (const uint64_t count : kLengths) {
-    CAPTURE(count);
-    Ranks ranks(2, 3, true, false, size_t{2} << 20U);
-    ranks.connect_all();
-    exec::on_all_ranks(2, [&](int r) {
+  for (const uint64_t n : {1000U, 16U << 10U, 20'000U}) {
+    Calls calls;
+    for (const int r : {0, 1}) {
       const auto letter = [&](int from, uint64_t i) {
-        return Letter{from, 1 - from, count, DataType::Int8,
-                      static_cast<uint64_t>(from) * 1000 + i};
+        return Letter{from, 1 - from, n, DataType::Int8, static_cast<uint64_t>(from) * 1000 + i};
       };
-      const auto call = [&](const Round& round, bool streamed) {
-        CHECK(ranks[r].call(round, streamed, steady_clock().now() + kLimit).ok());
-      };
-      for (uint64_t i = 0; i < kBefore; ++i) call({letter(r, i)}, false);
-      call({letter(r, kBefore), letter(1 - r, 0)}, true);
-      for (uint64_t i = 1; i <= kBefore; ++i) call({letter(1 - r, i)}, false);
-      CHECK(ranks[r].done());
-      CHECK(ranks[r].drained());
-      CHECK(ranks[r].differences() == "");
-    });
+      for (uint64_t i = 0; i <= 200; ++i) {
+        const Round both = {letter(r, 100), letter(1 - r, 0)};
+        const Round one = {i < 100 ? letter(r, i) : letter(1 - r, i - 100)};
+        calls[static_cast<size_t>(r)].emplace_back(i == 100 ? both : one, i == 100);
+      }
+    }
+    check_calls({2, 3, true, false, size_t{2} << 20U}, calls);
   }
 }
 
