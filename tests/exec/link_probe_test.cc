@@ -13,7 +13,7 @@ namespace {
 
 using hetccl::steady_clock;
 using hetccl::exec::LinkProbe;
-using hetccl::transport::Transfer;
+using hetccl::transport::Parcel;
 
 struct Stopped : hetccl::Clock {
   [[nodiscard]] hetccl::TimePoint now() const override { return {}; }
