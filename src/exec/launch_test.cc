@@ -28,8 +28,8 @@ class Channel : public hetccl::transport::Channel {
  public:
   int posted = 0;
   uint64_t completed = 0;
-  void post_send(const hetccl::transport::Transfer&) override { ++posted; }
-  void post_recv(const hetccl::transport::Transfer&) override { ++posted; }
+  void post_send(const hetccl::transport::Parcel&) override { ++posted; }
+  void post_recv(const hetccl::transport::Parcel&) override { ++posted; }
   [[nodiscard]] uint64_t sends_completed() const override { return completed; }
   [[nodiscard]] uint64_t recvs_completed() const override { return completed; }
   [[nodiscard]] const Status& status() const override { return status_; }

@@ -23,8 +23,8 @@ LinkProbe::LinkProbe(transport::Channel& channel, uint64_t communicator, bool fi
   in_.pieces.resize(kPieces.bytes * kPieces.size());
 }
 
-transport::Transfer LinkProbe::transfer(Memory& memory, size_t number) const {
-  transport::Transfer transfer;
+transport::Parcel LinkProbe::transfer(Memory& memory, size_t number) const {
+  transport::Parcel transfer;
   const auto from = [&](void* data, size_t bytes) {
     transfer.data = data;
     transfer.bytes = bytes;

@@ -55,7 +55,7 @@ class LinkProbe : public progress::Driven {
   void send(size_t end);
   void receive(size_t end);
   bool go_on();
-  [[nodiscard]] transport::Transfer transfer(Memory& memory, size_t number) const;
+  [[nodiscard]] transport::Parcel transfer(Memory& memory, size_t number) const;
   void set_long_ones(uint64_t rate);
   [[nodiscard]] double rate_of(const Row& row) const;
 

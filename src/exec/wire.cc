@@ -228,7 +228,7 @@ void Wire::post(Lane& lane, Queue& queue, Place place, TimePoint now) {
   const lower::Operand& operand = operand_of(code);
   const size_t bytes = op.bytes_of(operand.region, issue.slice);
   const bool header = !lower::info_of(code.op).is(lower::OpcodeInfo::kMovesBytes);
-  transport::Transfer transfer;
+  transport::Parcel transfer;
   transfer.data = header ? nullptr : op.resolve(operand, issue.slice).data;
   transfer.bytes = header ? 0 : bytes;
   transfer.info = {lane.for_messages ? options_.messages : options_.collectives,

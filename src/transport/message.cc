@@ -121,7 +121,7 @@ Result<Header> decode(const uint8_t in[kHeaderBytes]) {
   return header;
 }
 
-Status check(const Header& header, const Transfer& posted, int peer) {
+Status check(const Header& header, const Parcel& posted, int peer) {
   const MessageInfo& theirs = header.info;
   const MessageInfo& ours = posted.info;
   if (theirs.communicator == ours.communicator && theirs.sequence == ours.sequence &&

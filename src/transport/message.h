@@ -27,6 +27,6 @@ void encode(const Header& header, uint8_t out[kHeaderBytes]);
 Result<Header> decode(const uint8_t in[kHeaderBytes]);
 /// Ok where `header` is of the message that `posted` expects; else InvalidUsage which says what
 /// `peer` called and what this rank did.
-Status check(const Header& header, const Transfer& posted, int peer);
+Status check(const Header& header, const Parcel& posted, int peer);
 
 }  // namespace hetccl::transport

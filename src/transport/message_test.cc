@@ -23,7 +23,7 @@ Header sample() {
   return header;
 }
 
-Transfer posting(const Header& header) {
+Parcel posting(const Header& header) {
   return {nullptr, static_cast<size_t>(header.total), header.info};
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("what is no header is refused") {
 
 TEST_CASE("differences are explained with both calls") {
   const Header header = sample();
-  Transfer posted = posting(header);
+  Parcel posted = posting(header);
   posted.info.signature.count = 12;
   Status status = check(header, posted, 1);
   CHECK(status.code() == ErrorCode::InvalidUsage);
@@ -93,7 +93,7 @@ TEST_CASE("the two ends of a message are told of each other") {
   header.info.signature = {
       .collective = Collective::PointToPoint, .type = DataType::Float32, .count = 12};
   header.total = 48;
-  Transfer posted;
+  Parcel posted;
   posted.info = header.info;
   posted.bytes = 48;
   CHECK(check(header, posted, 1).ok());

@@ -42,7 +42,7 @@ struct MessageInfo {
 
 /// A posted transfer: `bytes` at `data`, which stays valid until the transfer has completed or the
 /// channel is closed.
-struct Transfer {
+struct Parcel {
   void* data = nullptr;  ///< read by post_send, written by post_recv
   size_t bytes = 0;      ///< may be 0: the header still travels
   MessageInfo info;
@@ -56,8 +56,8 @@ class Channel {
   /// Transfers are started, and complete, in the order posted. Any number may be outstanding;
   /// posting never blocks and may already move bytes. Receives that are outstanding together write
   /// to memory of their own each: several threads may move them.
-  virtual void post_send(const Transfer& transfer) = 0;
-  virtual void post_recv(const Transfer& transfer) = 0;
+  virtual void post_send(const Parcel& transfer) = 0;
+  virtual void post_recv(const Parcel& transfer) = 0;
   /// How many posted so far have completed: send data may be overwritten, received data read.
   [[nodiscard]] virtual uint64_t sends_completed() const = 0;
   [[nodiscard]] virtual uint64_t recvs_completed() const = 0;
@@ -72,7 +72,7 @@ class Channel {
   /// The memory that both ends have mapped because both asked for it (PeerId::window), page-aligned
   /// and zeroed at first; empty where the transport has none. Lives as long as the channel.
   [[nodiscard]] virtual std::span<std::byte> window() { return {}; }
-  /// Among how many connections its messages are shared out (Transfer::streams). Thread-safe.
+  /// Among how many connections its messages are shared out (Parcel::streams). Thread-safe.
   [[nodiscard]] virtual size_t streams() const { return 1; }
 };
 

@@ -30,8 +30,8 @@ Status Machine::run() {
 Result<bool> Machine::advance(RankState& rank) {
   bool moved = false;
   for (;;) {
-    HETCCL_ASSIGN(const Step step, run_next(rank));
-    if (step == Step::Blocked) break;
+    HETCCL_ASSIGN(const Advance step, run_next(rank));
+    if (step == Advance::Blocked) break;
     moved = true;
   }
   for (size_t i = 0; i < rank.lanes.size(); ++i) {

@@ -34,35 +34,35 @@ Result<bool> Machine::run_lane(RankState& rank, size_t lane, LaneQueue& queue,
       queue.walk = {};
       continue;
     }
-    HETCCL_ASSIGN(const Step step, start(rank, lane, queue, kind, issue));
-    if (step == Step::Blocked) break;
+    HETCCL_ASSIGN(const Advance step, start(rank, lane, queue, kind, issue));
+    if (step == Advance::Blocked) break;
     queue.walk.advance();
     moved = true;
   }
   return moved;
 }
 
-Result<Step> Machine::start(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueKind kind,
-                            Issue issue) {
+Result<Advance> Machine::start(RankState& rank, size_t lane, LaneQueue& queue,
+                               lower::QueueKind kind, Issue issue) {
   const Instruction& one = rank.code(queue.call, issue.index);
   if (one.op == Opcode::Wait || one.op == Opcode::Acquire) {
-    if (one.op == Opcode::Wait && issue.slice < one.back) return Step::Done;
+    if (one.op == Opcode::Wait && issue.slice < one.back) return Advance::Done;
     const Clock* known = one.op == Opcode::Wait ? sync_clock(rank, queue.call, one, issue.slice)
                                                 : turn_clock(rank, queue.call);
-    if (known == nullptr) return Step::Blocked;
+    if (known == nullptr) return Advance::Blocked;
     queue.clock.join(*known);
-    return Step::Done;
+    return Advance::Done;
   }
-  if (!travels(rank, queue.call, one.message, issue.slice)) return Step::Done;
+  if (!travels(rank, queue.call, one.message, issue.slice)) return Advance::Done;
   if (one.op != Opcode::Acknowledge) {
     HETCCL_TRY(post(rank, queue, rank.lane_thread(lane, kind), issue));
-    return Step::Done;
+    return Advance::Done;
   }
   const char* fault =
       ring_of(rank, queue.call, one.message)
           .acknowledge(ring_message(rank, queue.call, issue.slice, one.message), queue.clock);
   if (fault != nullptr) return wrong(rank, queue.call, issue.index, fault);
-  return Step::Done;
+  return Advance::Done;
 }
 
 Status Machine::post(RankState& rank, LaneQueue& queue, ThreadId thread, Issue issue) {

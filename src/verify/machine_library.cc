@@ -10,8 +10,8 @@ using lower::Issue;
 using lower::Opcode;
 using lower::Operand;
 
-Result<Step> Machine::call_library(RankState& rank, const Enqueued& at) {
-  if (rank.code(at.call, at.issue.index).whole && at.issue.slice > 0) return Step::Done;
+Result<Advance> Machine::call_library(RankState& rank, const Enqueued& at) {
+  if (rank.code(at.call, at.issue.index).whole && at.issue.slice > 0) return Advance::Done;
   InFlight& call = calls_[at.call];
   const auto& groups = call.matching->groups;
   const uint32_t group = call.matching->group_of[static_cast<size_t>(rank.rank)][at.issue.index];
@@ -21,7 +21,7 @@ Result<Step> Machine::call_library(RankState& rank, const Enqueued& at) {
     rank.arrived = true;
     if (++arrived == n_members) HETCCL_TRY(run_library(group, at.call, at.issue.slice));
   }
-  return arrived == n_members ? Step::Done : Step::Blocked;
+  return arrived == n_members ? Advance::Done : Advance::Blocked;
 }
 
 // The members' code and clocks in one call of a cluster's library.

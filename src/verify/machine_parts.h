@@ -14,7 +14,7 @@ namespace hetccl::verify {
 inline constexpr ThreadId kCallers = 1U << 30U;
 inline constexpr lower::QueueId kUser = lower::stream_queue(lower::QueueKind::User);
 
-enum class Step : uint8_t { Blocked, Done };
+enum class Advance : uint8_t { Blocked, Done };
 
 class Machine {
  public:
@@ -61,18 +61,18 @@ class Machine {
 
   // machine_streams.cc
   Result<bool> advance(RankState& rank);
-  Result<Step> run_next(RankState& rank);
-  Result<Step> run_stream(RankState& rank, const Enqueued& at);
+  Result<Advance> run_next(RankState& rank);
+  Result<Advance> run_stream(RankState& rank, const Enqueued& at);
   static void await_stream(RankState& rank, ThreadId stream, ThreadId other);
   void finish_instruction(RankState& rank, uint32_t call, const lower::Instruction& one,
                           ThreadId thread);
-  Step wait(RankState& rank, const Enqueued& at);
-  Result<Step> reserve(RankState& rank, const Enqueued& at);
+  Advance wait(RankState& rank, const Enqueued& at);
+  Result<Advance> reserve(RankState& rank, const Enqueued& at);
   void locate(RankState& rank, const Enqueued& at);
   Status compute(RankState& rank, const Enqueued& at);
 
   // machine_library.cc
-  Result<Step> call_library(RankState& rank, const Enqueued& at);
+  Result<Advance> call_library(RankState& rank, const Enqueued& at);
   Status run_library(uint32_t group, uint32_t call, uint32_t slice);
   RankState& member(const LibraryCall& at, size_t local);
   const lower::Instruction& code_of(const LibraryCall& at, size_t local);
@@ -87,8 +87,8 @@ class Machine {
 
   // machine_lanes.cc
   Result<bool> run_lane(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueKind kind);
-  Result<Step> start(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueKind kind,
-                     lower::Issue issue);
+  Result<Advance> start(RankState& rank, size_t lane, LaneQueue& queue, lower::QueueKind kind,
+                        lower::Issue issue);
   Status post(RankState& rank, LaneQueue& queue, ThreadId thread, lower::Issue issue);
   Result<bool> complete_messages(RankState& rank, size_t lane);
   [[nodiscard]] Status check_ends(const RankState& sender, const Posted& sent,

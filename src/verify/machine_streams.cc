@@ -10,8 +10,8 @@ using lower::Issue;
 using lower::Opcode;
 using lower::Operand;
 
-Result<Step> Machine::run_next(RankState& rank) {
-  if (rank.next == rank.queue.size()) return Step::Blocked;
+Result<Advance> Machine::run_next(RankState& rank) {
+  if (rank.next == rank.queue.size()) return Advance::Blocked;
   const Enqueued at = rank.queue[rank.next];
   switch (at.kind) {
     case Enqueued::Kind::Begin:
@@ -21,8 +21,8 @@ Result<Step> Machine::run_next(RankState& rank) {
       await_stream(rank, rank.stream_thread(kUser, at.call), rank.calls[at.call].caller);
       break;
     case Enqueued::Kind::Run: {
-      HETCCL_ASSIGN(const Step step, run_stream(rank, at));
-      if (step == Step::Blocked) return step;
+      HETCCL_ASSIGN(const Advance step, run_stream(rank, at));
+      if (step == Advance::Blocked) return step;
       const Instruction& one = rank.code(at.call, at.issue.index);
       finish_instruction(rank, at.call, one, rank.stream_thread(one.queue, at.call));
       break;
@@ -36,7 +36,7 @@ Result<Step> Machine::run_next(RankState& rank) {
   }
   rank.arrived = rank.reserved = false;
   ++rank.next;
-  return Step::Done;
+  return Advance::Done;
 }
 
 // By an event.
@@ -61,7 +61,7 @@ void Machine::finish_instruction(RankState& rank, uint32_t call, const Instructi
   }
 }
 
-Result<Step> Machine::run_stream(RankState& rank, const Enqueued& at) {
+Result<Advance> Machine::run_stream(RankState& rank, const Enqueued& at) {
   const Instruction& one = rank.code(at.call, at.issue.index);
   const ThreadId thread = rank.stream_thread(one.queue, at.call);
   switch (one.op) {
@@ -72,29 +72,29 @@ Result<Step> Machine::run_stream(RankState& rank, const Enqueued& at) {
       return reserve(rank, at);
     case Opcode::Locate:
       locate(rank, at);
-      return Step::Done;
+      return Advance::Done;
     case Opcode::FillIdentity:
       HETCCL_TRY(use(rank, at.call, at.issue, rank.clocks[thread],
                      {thread, rank.counts[thread] + 1, at.issue.index, at.call}));
       rank.memory.values(rank.calls[at.call].identity, {0, 1})[0] = {1, 0};
-      return Step::Done;
+      return Advance::Done;
     case Opcode::Copy:
     case Opcode::Reduce:
     case Opcode::HostReduce:
       HETCCL_TRY(compute(rank, at));
-      return Step::Done;
+      return Advance::Done;
     default:
       if (info_of(one.op).is(lower::OpcodeInfo::kCollective)) return call_library(rank, at);
-      return Step::Done;
+      return Advance::Done;
   }
 }
 
-Step Machine::wait(RankState& rank, const Enqueued& at) {
+Advance Machine::wait(RankState& rank, const Enqueued& at) {
   const Instruction& one = rank.code(at.call, at.issue.index);
-  if (one.op == Opcode::Wait && at.issue.slice < one.back) return Step::Done;
+  if (one.op == Opcode::Wait && at.issue.slice < one.back) return Advance::Done;
   const Clock* known = one.op == Opcode::Wait ? sync_clock(rank, at.call, one, at.issue.slice)
                                               : turn_clock(rank, at.call);
-  if (known == nullptr) return Step::Blocked;
+  if (known == nullptr) return Advance::Blocked;
   const ThreadId thread = rank.stream_thread(one.queue, at.call);
   rank.clocks[thread].join(*known);
   const CallState& state = rank.calls[at.call];
@@ -103,13 +103,13 @@ Step Machine::wait(RankState& rank, const Enqueued& at) {
     const size_t wanted = state.code->syncs[one.sync].once ? 1 : at.issue.slice - one.back + 1;
     rank.by_events[thread].join(events[std::min(events.size(), wanted) - 1]);
   }
-  return Step::Done;
+  return Advance::Done;
 }
 
-Result<Step> Machine::reserve(RankState& rank, const Enqueued& at) {
+Result<Advance> Machine::reserve(RankState& rank, const Enqueued& at) {
   const Instruction& one = rank.code(at.call, at.issue.index);
   const uint32_t k = at.issue.slice;
-  if (!travels(rank, at.call, one.message, k)) return Step::Done;
+  if (!travels(rank, at.call, one.message, k)) return Advance::Done;
   RingCheck& ring = *rank.lane_of(at.call, one.message).ring;
   if (!rank.reserved) {
     const ThreadId thread = rank.stream_thread(one.queue, at.call);
@@ -120,7 +120,7 @@ Result<Step> Machine::reserve(RankState& rank, const Enqueued& at) {
     ring_place(rank, at.call, k, one.message) = message;
     rank.reserved = true;
   }
-  return ring.credit() >= rank.needed ? Step::Done : Step::Blocked;
+  return ring.credit() >= rank.needed ? Advance::Done : Advance::Blocked;
 }
 
 void Machine::locate(RankState& rank, const Enqueued& at) {

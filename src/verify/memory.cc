@@ -49,19 +49,19 @@ uint32_t Cells::size(int rank, const plan::Region& region) const {
   return static_cast<uint32_t>(cuts(rank, region).size()) - 1;
 }
 
-uint32_t Memory::add(uint32_t n_cells) {
+uint32_t ModelMemory::add(uint32_t n_cells) {
   first_.push_back(static_cast<uint32_t>(cells_.size()));
   cells_.resize(cells_.size() + n_cells);
   values_.resize(cells_.size());
   return static_cast<uint32_t>(first_.size() - 1);
 }
 
-Cells::Range Memory::whole(uint32_t place) const {
+Cells::Range ModelMemory::whole(uint32_t place) const {
   const size_t end = place + 1 < first_.size() ? first_[place + 1] : cells_.size();
   return {0, static_cast<uint32_t>(end) - first_[place]};
 }
 
-const Use* Memory::read(uint32_t place, Cells::Range range, const Clock& clock, Use use) {
+const Use* ModelMemory::read(uint32_t place, Cells::Range range, const Clock& clock, Use use) {
   for (uint32_t i = first_[place] + range.begin; i < first_[place] + range.end; ++i) {
     Cell& cell = cells_[i];
     if (clock.of(cell.write.thread) < cell.write.count) return &cell.write;
@@ -79,7 +79,7 @@ const Use* Memory::read(uint32_t place, Cells::Range range, const Clock& clock, 
   return nullptr;
 }
 
-const Use* Memory::write(uint32_t place, Cells::Range range, const Clock& clock, Use use) {
+const Use* ModelMemory::write(uint32_t place, Cells::Range range, const Clock& clock, Use use) {
   for (uint32_t i = first_[place] + range.begin; i < first_[place] + range.end; ++i) {
     Cell& cell = cells_[i];
     const bool again = cell.write.thread == use.thread && cell.write.count == use.count;

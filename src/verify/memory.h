@@ -47,7 +47,7 @@ class Cells {
   std::vector<std::vector<plan::Fraction>> cuts_;  // by unit, as far as any is cut
 };
 
-class Memory {
+class ModelMemory {
  public:
   /// Adds a place of `n_cells`; returns its number.
   uint32_t add(uint32_t n_cells);

@@ -20,7 +20,7 @@ Clock knowing(ThreadId thread, uint32_t count) {
 }  // namespace
 
 TEST_CASE("reads need no order among each other") {
-  Memory memory;
+  ModelMemory memory;
   const uint32_t place = memory.add(4);
   CHECK(memory.read(place, kAll, {}, {1, 1, 10}) == nullptr);
   CHECK(memory.read(place, kAll, {}, {2, 1, 20}) == nullptr);
@@ -28,7 +28,7 @@ TEST_CASE("reads need no order among each other") {
 }
 
 TEST_CASE("a read conflicts with a write that may not be complete") {
-  Memory memory;
+  ModelMemory memory;
   const uint32_t place = memory.add(4);
   CHECK(memory.write(place, kAll, {}, {1, 3, 10}) == nullptr);
   const Use* before = memory.read(place, kAll, knowing(1, 2), {2, 1, 20});
@@ -39,7 +39,7 @@ TEST_CASE("a read conflicts with a write that may not be complete") {
 }
 
 TEST_CASE("a write conflicts with every read since the last one, and with that") {
-  Memory memory;
+  ModelMemory memory;
   const uint32_t place = memory.add(4);
   CHECK(memory.write(place, kAll, {}, {1, 1, 10}) == nullptr);
   const Use* before = memory.write(place, kAll, {}, {2, 1, 20});
@@ -60,7 +60,7 @@ TEST_CASE("a write conflicts with every read since the last one, and with that")
 }
 
 TEST_CASE("of a thread's reads the last one counts") {
-  Memory memory;
+  ModelMemory memory;
   const uint32_t place = memory.add(4);
   CHECK(memory.read(place, kAll, {}, {3, 1, 30}) == nullptr);
   CHECK(memory.read(place, kAll, {}, {3, 2, 31}) == nullptr);
@@ -70,7 +70,7 @@ TEST_CASE("of a thread's reads the last one counts") {
 }
 
 TEST_CASE("an instruction may write what it reads itself, and no other may") {
-  Memory memory;
+  ModelMemory memory;
   const uint32_t place = memory.add(4);
   const Use own{1, 1, 10};
   CHECK(memory.read(place, kAll, {}, own) == nullptr);
@@ -86,7 +86,7 @@ TEST_CASE("an instruction may write what it reads itself, and no other may") {
 }
 
 TEST_CASE("uses of other cells, and of other places, are none of a use's business") {
-  Memory memory;
+  ModelMemory memory;
   const uint32_t place = memory.add(4), other = memory.add(4);
   CHECK(memory.write(place, {0, 2}, {}, {1, 1, 10}) == nullptr);
   CHECK(memory.write(place, {2, 4}, {}, {2, 1, 20}) == nullptr);

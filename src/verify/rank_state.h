@@ -77,7 +77,7 @@ struct Enqueued {
 struct RankState {
   int rank = 0;
   uint32_t n_executors = 1;
-  Memory memory;
+  ModelMemory memory;
   std::vector<BufferSet> sets;   ///< by executor and turn
   std::vector<Clock> clocks;     ///< by stream thread
   std::vector<Clock> by_events;  ///< the same, as far as streams and events order: after an abort

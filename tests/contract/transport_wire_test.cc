@@ -79,7 +79,7 @@ Header piece(uint64_t number, uint64_t offset, uint64_t bytes, uint64_t total) {
   return {number, offset, bytes, total, {77, number, 0, 0, {}}};
 }
 
-Transfer posting(uint64_t number, Bytes& data) {
+Parcel posting(uint64_t number, Bytes& data) {
   return {data.data(), data.size(), {77, number, 0, 0, {}}};
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using hetccl::steady_clock;
 using hetccl::exec::LinkProbe;
-using hetccl::transport::Transfer;
+using hetccl::transport::Parcel;
 
 struct Stopped : hetccl::Clock {
   [[nodiscard]] hetccl::TimePoint now() const override { return {}; }
@@ -29,8 +29,8 @@ struct Racing : hetccl::Clock {
 class Watched : public hetccl::transport::Channel {
  public:
   explicit Watched(std::unique_ptr<Channel> real) : real_(std::move(real)) {}
-  void post_send(const Transfer& transfer) override { real_->post_send(transfer); }
-  void post_recv(const Transfer& transfer) override {
+  void post_send(const Parcel& transfer) override { real_->post_send(transfer); }
+  void post_recv(const Parcel& transfer) override {
     receives.push_back(transfer);
     real_->post_recv(transfer);
   }
@@ -39,7 +39,7 @@ class Watched : public hetccl::transport::Channel {
   [[nodiscard]] const hetccl::Status& status() const override { return real_->status(); }
   void close() override { real_->close(); }
 
-  std::vector<Transfer> receives;
+  std::vector<Parcel> receives;
 
  private:
   std::unique_ptr<Channel> real_;
@@ -106,13 +106,13 @@ TEST_CASE("messages that may arrive together are received apart") {
   const Stopped stopped;
   End first(network, 0, stopped), second(network, 1, stopped);
   finish(first, second);
-  const auto begins_before = [](const Transfer& a, const Transfer& b) { return a.data < b.data; };
+  const auto begins_before = [](const Parcel& a, const Parcel& b) { return a.data < b.data; };
   auto& receives = first.channel.receives;
   // The pings are answered one by one, and the last may meet what comes behind it.
   receives.erase(receives.begin(), receives.begin() + 19);
   std::sort(receives.begin(), receives.end(), begins_before);
   for (size_t i = 1; i < receives.size(); ++i) {
-    const Transfer& before = receives[i - 1];
+    const Parcel& before = receives[i - 1];
     CHECK(static_cast<std::byte*>(before.data) + before.bytes <= receives[i].data);
   }
   CHECK(receives.size() == 1 + 16 + 1 + 6);

@@ -8,8 +8,8 @@ namespace hetccl::fake {
 
 using transport::Address;
 using transport::Channel;
+using transport::Parcel;
 using transport::PeerId;
-using transport::Transfer;
 using transport::Transport;
 
 // One direction between two ranks.
@@ -17,7 +17,7 @@ class Wire {
  public:
   explicit Wire(uint64_t seed) : random_(seed) {}
 
-  void post(bool send, const Transfer& transfer) {
+  void post(bool send, const Parcel& transfer) {
     std::lock_guard lock(mutex_);
     (send ? sends_ : recvs_).push_back(transfer);
   }
@@ -49,8 +49,8 @@ class Wire {
       return true;
     }
     if (sends_.empty() || recvs_.empty() || !status_.ok()) return false;
-    Transfer& send = sends_.front();
-    Transfer& recv = recvs_.front();
+    Parcel& send = sends_.front();
+    Parcel& recv = recvs_.front();
     if (!same(send, recv)) {
       status_ = error(ErrorCode::InvalidUsage, "fake: the message is not the one expected");
       return true;
@@ -72,7 +72,7 @@ class Wire {
   }
 
  private:
-  static bool same(const Transfer& a, const Transfer& b) {
+  static bool same(const Parcel& a, const Parcel& b) {
     return a.bytes == b.bytes && a.info.communicator == b.info.communicator &&
            a.info.sequence == b.info.sequence && a.info.slice == b.info.slice &&
            a.info.step == b.info.step && a.info.beside == b.info.beside &&
@@ -81,7 +81,7 @@ class Wire {
 
   std::mutex mutex_;
   std::mt19937_64 random_;
-  std::deque<Transfer> sends_, recvs_;
+  std::deque<Parcel> sends_, recvs_;
   size_t moved_ = 0;
   uint64_t sent_ = 0, received_ = 0, late_ = 0;  // late: received, but not told to the sender
   Status status_;
@@ -93,8 +93,8 @@ class NetworkChannel : public Channel {
  public:
   NetworkChannel(std::shared_ptr<Wire> out, std::shared_ptr<Wire> in, std::span<std::byte> window)
       : out_(std::move(out)), in_(std::move(in)), window_(window) {}
-  void post_send(const Transfer& transfer) override { out_->post(true, transfer); }
-  void post_recv(const Transfer& transfer) override { in_->post(false, transfer); }
+  void post_send(const Parcel& transfer) override { out_->post(true, transfer); }
+  void post_recv(const Parcel& transfer) override { in_->post(false, transfer); }
   uint64_t sends_completed() const override { return out_->completed(true); }
   uint64_t recvs_completed() const override { return in_->completed(false); }
   std::optional<transport::MessageInfo> incoming() override { return in_->incoming(); }

@@ -14,10 +14,10 @@ class ReachingChannel final : public transport::Channel {
   ReachingChannel(std::unique_ptr<transport::Channel> channel, const FakeDevice& device)
       : channel_(std::move(channel)), device_(device) {}
 
-  void post_send(const transport::Transfer& transfer) override {
+  void post_send(const transport::Parcel& transfer) override {
     channel_->post_send(reached(transfer));
   }
-  void post_recv(const transport::Transfer& transfer) override {
+  void post_recv(const transport::Parcel& transfer) override {
     channel_->post_recv(reached(transfer));
   }
   [[nodiscard]] uint64_t sends_completed() const override { return channel_->sends_completed(); }
@@ -28,7 +28,7 @@ class ReachingChannel final : public transport::Channel {
   std::span<std::byte> window() override { return channel_->window(); }
 
  private:
-  [[nodiscard]] transport::Transfer reached(transport::Transfer transfer) const {
+  [[nodiscard]] transport::Parcel reached(transport::Parcel transfer) const {
     transfer.data = device_.reach(transfer.data);
     return transfer;
   }

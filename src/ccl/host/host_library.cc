@@ -51,7 +51,7 @@ class HostCommunicator : public Communicator {
     const Shard whole{0, send, recv, count};
     HETCCL_TRY(check({&whole, 1}, type, how.op, stream));
     auto* queue = static_cast<TaskQueue*>(stream);
-    Operation& operation = member_->open(Kind::AllReduce, {&whole, 1}, type, how);
+    HostCall& operation = member_->open(Kind::AllReduce, {&whole, 1}, type, how);
     if (member_->poll(operation, *queue) == TaskState::Done) return true;
     push(operation, queue);
     return false;
@@ -113,7 +113,7 @@ class HostCommunicator : public Communicator {
                  void* stream) {
     HETCCL_TRY(check(shards, type, how.op, stream));
     auto* queue = static_cast<TaskQueue*>(stream);
-    const size_t most = Operation::max_shards(member_->geometry());
+    const size_t most = HostCall::max_shards(member_->geometry());
     do {
       const auto part = shards.first(std::min(shards.size(), most));
       shards = shards.subspan(part.size());
@@ -122,7 +122,7 @@ class HostCommunicator : public Communicator {
     return {};
   }
 
-  void push(Operation& operation, TaskQueue* queue) {
+  void push(HostCall& operation, TaskQueue* queue) {
     queue->push([member = member_, &operation, queue] { return member->poll(operation, *queue); });
   }
 

@@ -24,7 +24,7 @@ T* at(const TaskQueue& queue, T* memory, size_t bytes) {
 
 }  // namespace
 
-Caching caching_of(const Operation& operation) {
+Caching caching_of(const HostCall& operation) {
   return operation.result_bytes() >= kMuch ? Caching::Bypass : Caching::Keep;
 }
 
@@ -41,31 +41,31 @@ bool Member::wakeable() const {
   return waker_ && segment_.control(rank_).unwakeable.load(std::memory_order_acquire) == 0;
 }
 
-Operation& Member::open(Kind kind, std::span<const Shard> shards, DataType type,
-                        const Reducer& how) {
-  Operation& operation = take_idle();
+HostCall& Member::open(Kind kind, std::span<const Shard> shards, DataType type,
+                       const Reducer& how) {
+  HostCall& operation = take_idle();
   operation.prepare(kind, shards, type, how, {opened_++, number_}, segment_.geometry(), scratch_);
   return operation;
 }
 
-Operation& Member::take_idle() {
+HostCall& Member::take_idle() {
   std::lock_guard lock(idle_mutex_);
   if (idle_.empty()) {
-    operations_.push_back(std::make_unique<Operation>());
+    operations_.push_back(std::make_unique<HostCall>());
     idle_.reserve(operations_.size());
     return *operations_.back();
   }
-  Operation* operation = idle_.back();
+  HostCall* operation = idle_.back();
   idle_.pop_back();
   return *operation;
 }
 
-void Member::close(Operation& operation) {
+void Member::close(HostCall& operation) {
   std::lock_guard lock(idle_mutex_);
   idle_.push_back(&operation);
 }
 
-TaskState Member::poll(Operation& operation, const TaskQueue& queue) {
+TaskState Member::poll(HostCall& operation, const TaskQueue& queue) {
   if (!failed()) {
     if (turn_.load(std::memory_order_acquire) != operation.call.sequence) return TaskState::Pending;
     if (!operation.started) {
@@ -81,7 +81,7 @@ TaskState Member::poll(Operation& operation, const TaskQueue& queue) {
   return TaskState::Done;
 }
 
-bool Member::advance(Operation& operation, const TaskQueue& queue) {
+bool Member::advance(HostCall& operation, const TaskQueue& queue) {
   size_t work = 0;
   bool moved = false, unsaid = false;
   int looks = kLooks;
@@ -113,7 +113,7 @@ bool Member::all_reached(Counter RankControl::* counter, uint64_t target, uint64
   return true;
 }
 
-bool Member::contribute(Operation& operation, const TaskQueue& queue, size_t& work) {
+bool Member::contribute(HostCall& operation, const TaskQueue& queue, size_t& work) {
   const uint64_t chunk = contributed_;
   if (chunk == operation.end()) return false;
   if (chunk >= kDepth && !all_reached(&RankControl::gathered, chunk + 1 - kDepth, all_gathered_))
@@ -129,7 +129,7 @@ bool Member::contribute(Operation& operation, const TaskQueue& queue, size_t& wo
   return true;
 }
 
-bool Member::reduce(Operation& operation, const TaskQueue& queue, size_t& work) {
+bool Member::reduce(HostCall& operation, const TaskQueue& queue, size_t& work) {
   const uint64_t chunk = reduced_;
   if (chunk == contributed_ || !all_reached(&RankControl::contributed, chunk + 1, all_contributed_))
     return false;
@@ -153,7 +153,7 @@ bool Member::reduce(Operation& operation, const TaskQueue& queue, size_t& work) 
   return true;
 }
 
-bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& work) {
+bool Member::gather(const HostCall& operation, const TaskQueue& queue, size_t& work) {
   const uint64_t chunk = gathered_;
   if (!operation.two_stage || chunk == reduced_ ||
       !all_reached(&RankControl::reduced, chunk + 1, all_reduced_))
@@ -177,7 +177,7 @@ bool Member::gather(const Operation& operation, const TaskQueue& queue, size_t& 
 
 // All-reduce: what other ranks will reduce. Reduce: every piece for another root. Broadcast: the
 // pieces of which this rank is the root.
-void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+void Member::contribute_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work) {
   const Kind kind = operation.call.kind;
   std::byte* mine = slot(operation, rank_, contributed_);
   const size_t element = operation.element();
@@ -206,7 +206,7 @@ void Member::contribute_chunk(const Operation& operation, const TaskQueue& queue
 
 // dst[i] = op over the ranks, in rank order: this rank's elements from `own`, the others' from
 // their slots.
-void Member::combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
+void Member::combine(const HostCall& operation, const TaskQueue& queue, std::byte* dst,
                      const std::byte* own, size_t offset, size_t count, Caching caching) {
   for (int r = 0; r < n_ranks(); ++r)
     sources_[static_cast<size_t>(r)] = r == rank_ ? own : slot(operation, r, reduced_) + offset;
@@ -214,7 +214,7 @@ void Member::combine(const Operation& operation, const TaskQueue& queue, std::by
                static_cast<uint32_t>(n_ranks()), factors_.data(), caching);
 }
 
-void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+void Member::all_reduce_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work) {
   const Shard& shard = operation.shards.front();
   const size_t element = operation.element();
   const Range piece = operation.piece(shard.count, reduced_ - operation.first_chunk);
@@ -231,7 +231,7 @@ void Member::all_reduce_chunk(const Operation& operation, const TaskQueue& queue
   work += mine.count() * element * static_cast<size_t>(n_ranks());
 }
 
-void Member::reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+void Member::reduce_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work) {
   const size_t element = operation.element();
   size_t offset = 0;
   for (const Shard& shard : operation.shards) {
@@ -247,7 +247,7 @@ void Member::reduce_chunk(const Operation& operation, const TaskQueue& queue, si
   }
 }
 
-void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work) {
+void Member::receive_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work) {
   const size_t element = operation.element();
   std::fill(offsets_.begin(), offsets_.end(), 0);
   copies_.clear();
@@ -267,7 +267,7 @@ void Member::receive_chunk(const Operation& operation, const TaskQueue& queue, s
   queue.copy(copies_, caching_of(operation));
 }
 
-bool Member::read_calls(Operation& operation) {
+bool Member::read_calls(HostCall& operation) {
   const bool exchange = operation.call.kind == Kind::Exchange;
   uint64_t balance = 0;
   for (int r = 0; r < n_ranks(); ++r) {
@@ -282,7 +282,7 @@ bool Member::read_calls(Operation& operation) {
   return false;
 }
 
-bool Member::compare_call(const Operation& operation, int r) {
+bool Member::compare_call(const HostCall& operation, int r) {
   const Called& theirs = segment_.descriptor(r, operation.first_chunk).call;
   if (agree(operation.call, theirs)) return true;
   const std::string mine_text = describe(operation.call), their_text = describe(theirs);

@@ -23,7 +23,7 @@
 namespace hetccl::ccl::host {
 
 /// How a rank writes what it makes of the others' slots: large results past the caches.
-Caching caching_of(const Operation& operation);
+Caching caching_of(const HostCall& operation);
 
 class Member : public ShmSource {
  public:
@@ -39,11 +39,11 @@ class Member : public ShmSource {
   /// The caller's operation to which what is opened next belongs.
   void number_calls(uint64_t number) { number_ = number; }
   /// The next operation of the communicator's sequence, prepared. One thread at a time.
-  Operation& open(Kind kind, std::span<const Shard> shards, DataType type, const Reducer& how);
-  Operation& open_exchange(std::span<const Transfer> transfers, DataType type);
+  HostCall& open(Kind kind, std::span<const Shard> shards, DataType type, const Reducer& how);
+  HostCall& open_exchange(std::span<const Transfer> transfers, DataType type);
   /// Advances `operation` by a bounded piece; operations advance in the order of `open`, on
   /// whatever queue they are. Once Done, the operation is gone.
-  TaskState poll(Operation& operation, const TaskQueue& queue);
+  TaskState poll(HostCall& operation, const TaskQueue& queue);
 
   /// The first failure, of this rank or of the cluster.
   [[nodiscard]] Status error() const;
@@ -58,24 +58,24 @@ class Member : public ShmSource {
 
  private:
   // Goes on towards the operation's end: whether anything moved.
-  bool advance(Operation& operation, const TaskQueue& queue);
+  bool advance(HostCall& operation, const TaskQueue& queue);
   // Each returns whether it could do its next chunk, and adds the bytes that it moved to `work`.
-  bool contribute(Operation& operation, const TaskQueue& queue, size_t& work);
-  bool reduce(Operation& operation, const TaskQueue& queue, size_t& work);
-  bool gather(const Operation& operation, const TaskQueue& queue, size_t& work);
+  bool contribute(HostCall& operation, const TaskQueue& queue, size_t& work);
+  bool reduce(HostCall& operation, const TaskQueue& queue, size_t& work);
+  bool gather(const HostCall& operation, const TaskQueue& queue, size_t& work);
 
-  void contribute_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
-  void reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
-  void receive_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
-  void all_reduce_chunk(const Operation& operation, const TaskQueue& queue, size_t& work);
+  void contribute_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work);
+  void reduce_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work);
+  void receive_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work);
+  void all_reduce_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work);
   // Exchange: fill this rank's slot; take this rank's data out of the others'.
-  void send_chunk(Operation& operation, const TaskQueue& queue, size_t& work);
-  void take_chunk(Operation& operation, const TaskQueue& queue, size_t& work);
-  void take_own(Operation& operation, const TaskQueue& queue, size_t& work);
-  void combine(const Operation& operation, const TaskQueue& queue, std::byte* dst,
+  void send_chunk(HostCall& operation, const TaskQueue& queue, size_t& work);
+  void take_chunk(HostCall& operation, const TaskQueue& queue, size_t& work);
+  void take_own(HostCall& operation, const TaskQueue& queue, size_t& work);
+  void combine(const HostCall& operation, const TaskQueue& queue, std::byte* dst,
                const std::byte* own, size_t offset, size_t count, Caching caching);
 
-  [[nodiscard]] std::byte* slot(const Operation& operation, int rank, uint64_t chunk) const {
+  [[nodiscard]] std::byte* slot(const HostCall& operation, int rank, uint64_t chunk) const {
     return segment_.slot(rank, chunk) + operation.place(chunk);
   }
   [[nodiscard]] bool all_reached(Counter RankControl::* counter, uint64_t target,
@@ -83,14 +83,14 @@ class Member : public ShmSource {
   [[nodiscard]] bool failed() const;
   // Whether the ranks' calls fit together. Where they do not, a rank that can tell fails the
   // cluster.
-  [[nodiscard]] bool read_calls(Operation& operation);
-  [[nodiscard]] bool compare_call(const Operation& operation, int r);
-  void find_unmatched(Operation& operation);
+  [[nodiscard]] bool read_calls(HostCall& operation);
+  [[nodiscard]] bool compare_call(const HostCall& operation, int r);
+  void find_unmatched(HostCall& operation);
   [[nodiscard]] Parcel* parcels(int rank, uint64_t chunk) const;
   void fail(const Status& status, const std::optional<Disagreement>& between = {});
   void ring_sleepers();
-  Operation& take_idle();
-  void close(Operation& operation);
+  HostCall& take_idle();
+  void close(HostCall& operation);
 
   Segment segment_;
   const int rank_;
@@ -109,8 +109,8 @@ class Member : public ShmSource {
   uint64_t number_ = 0;  // of the caller's operation
   uint64_t opened_ = 0;
   std::vector<size_t> scratch_;
-  std::vector<std::unique_ptr<Operation>> operations_;  // all that were ever needed at once
-  std::vector<Operation*> idle_;
+  std::vector<std::unique_ptr<HostCall>> operations_;  // all that were ever needed at once
+  std::vector<HostCall*> idle_;
   std::mutex idle_mutex_;
 
   std::atomic<bool> stopped_{false};

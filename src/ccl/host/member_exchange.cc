@@ -6,8 +6,8 @@
 
 namespace hetccl::ccl::host {
 
-Operation& Member::open_exchange(std::span<const Transfer> transfers, DataType type) {
-  Operation& operation = take_idle();
+HostCall& Member::open_exchange(std::span<const Transfer> transfers, DataType type) {
+  HostCall& operation = take_idle();
   operation.prepare_exchange(transfers, type, {opened_++, number_}, segment_.geometry(), rank_);
   return operation;
 }
@@ -18,7 +18,7 @@ Parcel* Member::parcels(int rank, uint64_t chunk) const {
 
 // The first chunk's table has a parcel for every rank, with the digests that `find_unmatched`
 // compares. Later chunks fill in the receivers' parcels alone: no other rank reads its own.
-void Member::send_chunk(Operation& operation, const TaskQueue& queue, size_t& work) {
+void Member::send_chunk(HostCall& operation, const TaskQueue& queue, size_t& work) {
   Exchange& exchange = operation.exchange;
   const uint64_t k = contributed_ - operation.first_chunk;
   std::byte* slot = segment_.slot(rank_, contributed_);
@@ -41,7 +41,7 @@ void Member::send_chunk(Operation& operation, const TaskQueue& queue, size_t& wo
   queue.copy(copies_);
 }
 
-void Member::take_chunk(Operation& operation, const TaskQueue& queue, size_t& work) {
+void Member::take_chunk(HostCall& operation, const TaskQueue& queue, size_t& work) {
   Exchange& exchange = operation.exchange;
   copies_.clear();
   for (const int r : exchange.senders()) {
@@ -65,7 +65,7 @@ void Member::take_chunk(Operation& operation, const TaskQueue& queue, size_t& wo
 }
 
 // Messages of a rank to itself go straight from memory to memory; in place they stay there.
-void Member::take_own(Operation& operation, const TaskQueue& queue, size_t& work) {
+void Member::take_own(HostCall& operation, const TaskQueue& queue, size_t& work) {
   Exchange& exchange = operation.exchange;
   Stream& out = exchange.to(rank_);
   const size_t bytes = exchange.piece_bytes(out, reduced_ - operation.first_chunk);
@@ -82,7 +82,7 @@ void Member::take_own(Operation& operation, const TaskQueue& queue, size_t& work
 
 // Every rank knows that some rank does not receive what is sent to it. Each looks at its own
 // messages; whoever finds the difference names it, and the others wait for that.
-void Member::find_unmatched(Operation& operation) {
+void Member::find_unmatched(HostCall& operation) {
   for (int r = 0; r < n_ranks(); ++r) {
     const Parcel parcel = parcels(r, operation.first_chunk)[rank_];
     if (r == rank_ || parcel.digest == operation.exchange.from(r).digest()) continue;

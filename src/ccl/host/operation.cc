@@ -22,13 +22,13 @@ uint64_t mix(uint64_t digest, uint64_t word) {
 
 }  // namespace
 
-size_t Operation::max_shards(const Geometry& geometry) {
+size_t HostCall::max_shards(const Geometry& geometry) {
   return geometry.slot_bytes() / 2 / kPieceOverhead;
 }
 
-void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
-                        const CallNumbers& numbers, const Geometry& geometry,
-                        std::vector<size_t>& scratch) {
+void HostCall::prepare(Kind kind, std::span<const Shard> list, DataType type, const Reducer& how,
+                       const CallNumbers& numbers, const Geometry& geometry,
+                       std::vector<size_t>& scratch) {
   shards.assign(list.begin(), list.end());
   factor = how.factor;
   started = false;
@@ -65,8 +65,8 @@ void Operation::prepare(Kind kind, std::span<const Shard> list, DataType type, c
   take_turns(geometry.slot_bytes(), divide_up(of_slots, n_chunks) + overhead);
 }
 
-void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType type,
-                                 const CallNumbers& numbers, const Geometry& geometry, int rank) {
+void HostCall::prepare_exchange(std::span<const Transfer> transfers, DataType type,
+                                const CallNumbers& numbers, const Geometry& geometry, int rank) {
   shards.clear();
   factor = {};
   started = two_stage = false;
@@ -82,19 +82,19 @@ void Operation::prepare_exchange(std::span<const Transfer> transfers, DataType t
           .type = type};
 }
 
-void Operation::take_turns(size_t slot_bytes, size_t chunk_bytes) {
+void HostCall::take_turns(size_t slot_bytes, size_t chunk_bytes) {
   room = round_up(std::max(chunk_bytes, kLeastByTurns), kPairOfLines);
   places = chunk_bytes < kLeastByTurns ? 1 : std::max<uint64_t>(1, slot_bytes / room);
 }
 
-Range Operation::piece(size_t count, uint64_t k) const {
+Range HostCall::piece(size_t count, uint64_t k) const {
   const size_t each = count / n_chunks, more = count % n_chunks;
   const auto begin = [&](uint64_t i) { return each * i + std::min<uint64_t>(i, more); };
   return {begin(k), begin(k + 1)};
 }
 
 // Whole cache lines, so that two ranks never write one.
-Range Operation::segment(size_t count, int rank, int n_ranks) const {
+Range HostCall::segment(size_t count, int rank, int n_ranks) const {
   const size_t line = 64 / element();
   const size_t ranks = static_cast<size_t>(n_ranks), r = static_cast<size_t>(rank);
   const size_t each = round_up(divide_up(count, ranks), line);

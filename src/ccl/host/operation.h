@@ -27,7 +27,7 @@ struct CallNumbers {
 
 /// Every shard is cut into `n_chunks` pieces and chunk k carries piece k of each, so that all roots
 /// work at once.
-struct Operation {
+struct HostCall {
   Called call;
   Factor factor;              ///< of this rank, for PreMulSum
   std::vector<Shard> shards;  ///< all_reduce: one, whose root means nothing; exchange: none

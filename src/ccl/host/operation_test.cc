@@ -14,9 +14,9 @@ using namespace hetccl::ccl::host;
 
 namespace {
 
-Operation prepared(Kind kind, const std::vector<Shard>& shards, DataType type,
-                   const Geometry& geometry) {
-  Operation operation;
+HostCall prepared(Kind kind, const std::vector<Shard>& shards, DataType type,
+                  const Geometry& geometry) {
+  HostCall operation;
   std::vector<size_t> scratch;
   operation.prepare(kind, shards, type, {RedOp::Sum}, {7, 0}, geometry, scratch);
   return operation;
@@ -30,12 +30,12 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
     const int n = static_cast<int>(1 + random() % 100);
     const Geometry geometry{n, static_cast<int>(1 + random() % 8)};
     const Kind kind = random() % 2 == 0 ? Kind::Reduce : Kind::Broadcast;
-    std::vector<Shard> shards(random() % (Operation::max_shards(geometry) + 1));
+    std::vector<Shard> shards(random() % (HostCall::max_shards(geometry) + 1));
     for (Shard& shard : shards) {
       shard.root = static_cast<int>(random() % static_cast<uint64_t>(n));
       shard.count = random() % 3 == 0 ? random() % 4 : random() % 50'000;
     }
-    const Operation operation = prepared(kind, shards, DataType::Float64, geometry);
+    const HostCall operation = prepared(kind, shards, DataType::Float64, geometry);
     std::vector<size_t> next(shards.size(), 0);
     bool contiguous = true, fits = true;
     const uint64_t first = random() % 1000;  // chunk of the operation
@@ -62,7 +62,7 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
 TEST_CASE("chunks turn through their slots, but for those so short that caches may keep them") {
   const Geometry geometry{2};
   for (const size_t bytes : {size_t{1024}, size_t{4096}, size_t{65'536}, geometry.slot_bytes()}) {
-    const Operation operation =
+    const HostCall operation =
         prepared(Kind::AllReduce, {{0, nullptr, nullptr, bytes}}, DataType::Int8, geometry);
     std::set<size_t> begins;
     for (uint64_t chunk = 0; chunk < 1000 * kDepth; chunk += kDepth) {
@@ -81,7 +81,7 @@ TEST_CASE("chunks turn through their slots, but for those so short that caches m
 TEST_CASE("the segments of a chunk cover it, on whole cache lines") {
   for (int n : {1, 2, 3, 7, 100})
     for (size_t count : {0, 1, 63, 64, 1000, 65'537}) {
-      const Operation operation =
+      const HostCall operation =
           prepared(Kind::AllReduce, {{0, nullptr, nullptr, count}}, DataType::BFloat16, {n});
       size_t next = 0;
       for (int r = 0; r < n; ++r) {

@@ -117,7 +117,7 @@ Status AdaptorChannel::count() {
 
 // --- messages
 
-void AdaptorChannel::post_send(const Transfer& transfer) {
+void AdaptorChannel::post_send(const Parcel& transfer) {
   const std::lock_guard lock(core_->mutex);
   if (!status_.ok()) return;
   Sending& sending = sends_.emplace_back();
@@ -128,7 +128,7 @@ void AdaptorChannel::post_send(const Transfer& transfer) {
   if (!sent.ok()) fail(sent);
 }
 
-void AdaptorChannel::post_recv(const Transfer& transfer) {
+void AdaptorChannel::post_recv(const Parcel& transfer) {
   const std::lock_guard lock(core_->mutex);
   if (!status_.ok()) return;
   recvs_.push(transfer);
@@ -160,7 +160,7 @@ Result<bool> AdaptorChannel::take_header() {
 
 // What has arrived meets the first receive.
 Status AdaptorChannel::begin_payload() {
-  const Transfer& transfer = recvs_.front();
+  const Parcel& transfer = recvs_.front();
   HETCCL_TRY(check(*arrived_, transfer, name_.peer));
   arrived_.reset();
   if (transfer.bytes > 0) {

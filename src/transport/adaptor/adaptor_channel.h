@@ -42,8 +42,8 @@ class AdaptorChannel final : public Channel {
   Status prove(const net::Secret& secret, TimePoint deadline, const WaitLimit& limit,
                const std::function<void()>& meanwhile);
 
-  void post_send(const Transfer& transfer) override;
-  void post_recv(const Transfer& transfer) override;
+  void post_send(const Parcel& transfer) override;
+  void post_recv(const Parcel& transfer) override;
   [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
   [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
   [[nodiscard]] std::optional<MessageInfo> incoming() override;
@@ -88,7 +88,7 @@ class AdaptorChannel final : public Channel {
   uint64_t sends_completed_ = 0, recvs_completed_ = 0;
   uint64_t next_number_ = 0, expected_number_ = 0;
   std::deque<Sending> sends_;  // not complete; they do not move
-  Fifo<Transfer> recvs_;       // not complete
+  Fifo<Parcel> recvs_;         // not complete
   std::array<uint8_t, kHeaderBytes> header_{};
   uint64_t header_at_ = 0;         // that many receives include the next header
   uint64_t payload_at_ = 0;        // and the first receive's payload; 0: that is not posted

@@ -47,14 +47,14 @@ void ShmChannel::close() {
   ring_if_asleep();
 }
 
-void ShmChannel::post_send(const Transfer& transfer) {
+void ShmChannel::post_send(const Parcel& transfer) {
   if (!status_.ok()) return;
   sends_.push(transfer);
   size_t budget = kPostBudget;
   if (sends_.size() == 1) send(&budget);
 }
 
-void ShmChannel::post_recv(const Transfer& transfer) {
+void ShmChannel::post_recv(const Parcel& transfer) {
   if (!status_.ok()) return;
   recvs_.push(transfer);
   size_t budget = kPostBudget;
@@ -89,7 +89,7 @@ bool ShmChannel::progress(size_t* budget) {
 bool ShmChannel::send(size_t* budget) {
   bool moved = false;
   while (!sends_.empty() && *budget > 0) {
-    const Transfer& transfer = sends_.front();
+    const Parcel& transfer = sends_.front();
     size_t bytes = 0;
     if (!header_sent_) {
       if (out_.room(kHeaderBytes) < kHeaderBytes) break;
@@ -127,7 +127,7 @@ bool ShmChannel::receive(size_t* budget) {
       if (!begin_message()) return true;
       moved = true;
     }
-    const Transfer& transfer = recvs_.front();
+    const Parcel& transfer = recvs_.front();
     const size_t wanted = std::min(transfer.bytes - received_, kPieceBytes);
     const size_t piece = std::min(wanted, in_.available(wanted));
     if (!in_.sane()) {

@@ -30,8 +30,8 @@ class ShmChannel final : public Channel {
              std::shared_ptr<Channels> channels);
   ~ShmChannel() override;
 
-  void post_send(const Transfer& transfer) override;
-  void post_recv(const Transfer& transfer) override;
+  void post_send(const Parcel& transfer) override;
+  void post_recv(const Parcel& transfer) override;
   [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
   [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
   [[nodiscard]] std::optional<MessageInfo> incoming() override;
@@ -64,12 +64,12 @@ class ShmChannel final : public Channel {
   bool open_ = true;
   Status status_;
   RingWriter out_;
-  Fifo<Transfer> sends_;
+  Fifo<Parcel> sends_;
   bool header_sent_ = false;  // of the first in sends_
   size_t sent_ = 0;           // payload of it
   uint64_t sends_completed_ = 0;
   RingReader in_;
-  Fifo<Transfer> recvs_;
+  Fifo<Parcel> recvs_;
   bool header_seen_ = false;  // of the first in recvs_
   size_t received_ = 0;       // payload of it
   uint64_t recvs_completed_ = 0;

@@ -20,7 +20,7 @@ constexpr size_t kPostBudget = 1 << 20;
 
 constexpr uint32_t kGone = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
-bool admits(const Transfer& transfer, size_t stream) {
+bool admits(const Parcel& transfer, size_t stream) {
   return transfer.streams == 0 || stream < transfer.streams;
 }
 
@@ -87,7 +87,7 @@ void TcpChannel::close() {
   recvs_.clear();
 }
 
-void TcpChannel::post_send(const Transfer& transfer) {
+void TcpChannel::post_send(const Parcel& transfer) {
   if (failed()) return;
   std::unique_lock lock(mutex_);
   const bool idle = !has_unassigned();
@@ -99,7 +99,7 @@ void TcpChannel::post_send(const Transfer& transfer) {
 }
 
 // Kicks a mover for each piece that the driver does not write at once.
-void TcpChannel::share_out(const Transfer& transfer, bool idle) {
+void TcpChannel::share_out(const Parcel& transfer, bool idle) {
   size_t pieces = (transfer.bytes + kPieceBytes - 1) / kPieceBytes;
   if (idle) pieces -= std::min<size_t>(pieces, 1);
   const size_t others = shares_.size() - 1;
@@ -122,7 +122,7 @@ bool TcpChannel::assign(Stream& stream) {
   std::lock_guard lock(mutex_);
   if (!may_write(stream.index)) return false;
   Sending& sending = sends_[unassigned_];
-  const Transfer& transfer = sending.transfer;
+  const Parcel& transfer = sending.transfer;
   Header header;
   header.number = sends_completed_ + unassigned_;
   header.offset = sending.assigned;
@@ -197,7 +197,7 @@ Io TcpChannel::write(Stream& stream, size_t* budget) {
   return result;
 }
 
-void TcpChannel::post_recv(const Transfer& transfer) {
+void TcpChannel::post_recv(const Parcel& transfer) {
   if (failed()) return;
   {
     std::lock_guard lock(mutex_);

@@ -26,8 +26,8 @@ class TcpChannel final : public Channel {
                                                     std::shared_ptr<Movers> movers);
   ~TcpChannel() override;
 
-  void post_send(const Transfer& transfer) override;
-  void post_recv(const Transfer& transfer) override;
+  void post_send(const Parcel& transfer) override;
+  void post_recv(const Parcel& transfer) override;
   [[nodiscard]] uint64_t sends_completed() const override {
     return sends_completed_.load(std::memory_order_acquire);
   }
@@ -48,13 +48,13 @@ class TcpChannel final : public Channel {
 
  private:
   struct Sending {
-    Transfer transfer;
+    Parcel transfer;
     size_t assigned = 0;  // bytes given to streams
     size_t written = 0;
     bool last_written = false;  // a message of no bytes is its header
   };
   struct Receiving {
-    Transfer transfer;
+    Parcel transfer;
     size_t received = 0;
     size_t expected = 0;  // payload whose headers have come, and which has not
     bool header_seen = false;
@@ -63,7 +63,7 @@ class TcpChannel final : public Channel {
   TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Movers> movers);
   // Sending.
   // With mutex_ held.
-  void share_out(const Transfer& transfer, bool idle);
+  void share_out(const Parcel& transfer, bool idle);
   [[nodiscard]] bool may_write(size_t index);
   bool write_all(Share& share, size_t* budget);
   bool assign(Stream& stream);
