@@ -131,7 +131,7 @@ class Device {
   }
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
   /// Enqueues `work` in its order, as few launches as may be. With `spins` a kernel may wait for
-  /// flags: where nobody else computes on the device meanwhile. SystemError without kBatches.
+  /// flags: where no other process takes turns on the device. SystemError without kBatches.
   virtual Status run(Stream& stream, std::span<const StreamWork> work, bool spins) {
     static_cast<void>(stream), static_cast<void>(work), static_cast<void>(spins);
     return error(ErrorCode::SystemError, "%s launches nothing together", vendor().c_str());

@@ -49,9 +49,13 @@ bool is_brief(const Operation& op) {
 lower::Group::Member member_of(const Operation& op) {
   const MessageOrder& order = order_of(op);
   using enum lower::Group::Way;
-  return {order.peer,  order.send, op.by_library ? Library : order.copies_nothing ? User : Stream,
-          op.n_slices, 0,          false,
-          is_brief(op)};
+  return {.peer = order.peer,
+          .send = order.send,
+          .way = op.by_library          ? Library
+                 : order.copies_nothing ? User
+                                        : Stream,
+          .n_slices = op.n_slices,
+          .brief = is_brief(op)};
 }
 
 }  // namespace

@@ -29,15 +29,16 @@ size_t count(Group& group, Group::Action::Kind kind) {
 }  // namespace
 
 TEST_CASE("brief messages run on the user's stream, which forks to none") {
-  const Group::Member sent{1, true, Stream, 1, 0, false, true};
-  const Group::Member received{2, false, Stream, 1, 0, false, true};
+  const Group::Member sent{.peer = 1, .send = true, .way = Stream, .brief = true};
+  const Group::Member received{.peer = 2, .way = Stream, .brief = true};
   const Group::Member longer{3, false, Stream, 4};
   const Group::Member library{4, true, Library};
   CHECK(group_of({sent, received}).uses_user_stream());
-  CHECK(group_of({sent, {3, true, Stream, 1, 0, false, true}, received}).uses_user_stream());
+  CHECK(group_of({sent, {.peer = 3, .send = true, .way = Stream, .brief = true}, received})
+            .uses_user_stream());
   // The second would come behind a wait for another rank: for what is received.
   CHECK_FALSE(group_of({sent, sent, received}).uses_user_stream());
-  CHECK_FALSE(group_of({received, {3, false, Stream, 1, 0, false, true}}).uses_user_stream());
+  CHECK_FALSE(group_of({received, {.peer = 3, .way = Stream, .brief = true}}).uses_user_stream());
   CHECK(group_of({longer, longer}).uses_user_stream());  // of one direction
   for (const auto& third : {longer, library}) {
     Group mixed = group_of({sent, received, third});

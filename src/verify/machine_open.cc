@@ -192,7 +192,11 @@ void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
       const Problem& problem = *calls_[call].problem;
       if (state.code == nullptr || (problem.spec.root == rank.rank) != sends) continue;
       const int peer = sends ? problem.to : problem.spec.root;
-      group.add({peer, sends, way_of(rank, call), state.n_slices, 0, false, state.code->brief});
+      group.add({.peer = peer,
+                 .send = sends,
+                 .way = way_of(rank, call),
+                 .n_slices = state.n_slices,
+                 .brief = state.code->brief});
       members.push_back(call);
     }
   }
