@@ -46,7 +46,7 @@ struct WaitLimit {
   bool patient = false;  ///< the other end may be long in coming: that it waits is no news
 
   [[nodiscard]] TimePoint now() const { return clock->now(); }
-  /// Of a call that begins now.
+  /// The deadline of a call that begins now.
   [[nodiscard]] TimePoint deadline() const { return now() + std::chrono::milliseconds(timeout_ms); }
   /// Why the call has to end now, its deadline apart; ok while it may go on.
   [[nodiscard]] Status cancelled() const {

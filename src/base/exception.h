@@ -15,6 +15,16 @@ using OnException = std::function<void(const Status&)>;
 /// InternalError. Throws std::bad_alloc where there is no memory for the text.
 Status caught();
 
+/// What `make` returns, a Result, or the Status of what it throws.
+template <typename Make>
+auto make_or_catch(Make&& make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (...) {
+    return caught();
+  }
+}
+
 /// Within a catch: hands the exception to `then`. False where that throws, too: no memory is left.
 bool tell_caught(const OnException& then) noexcept;
 

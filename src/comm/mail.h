@@ -72,8 +72,8 @@ class Mail {
     std::array<std::vector<uint8_t>, 2> told;        // the last two notes, by round
     std::map<uint64_t, std::vector<uint8_t>> heard;  // by round: this one, and the next
     bool left = false;
-    // Of the exchange that has begun: how and when to tell this rank's note, and how long then
-    // until the next time.
+    // The exchange that has begun tells this rank's note as `kind` says, at `due`, and again after
+    // `pause`.
     Kind kind = Kind::Told;
     TimePoint due{};
     std::chrono::milliseconds pause{};

@@ -46,7 +46,7 @@ struct Two {
         mails{{sessions[0], [this] { ++rung[0]; }}, {sessions[1], [this] { ++rung[1]; }}} {
     for (size_t i : {0, 1}) sessions[i].other = &mails[1 - i];
   }
-  /// What rank `i` hears at this time, 0 for nothing, in the exchange that it has begun.
+  /// Returns the note that rank `i` hears now, in the exchange that it has begun; 0: none yet.
   Result<uint64_t> hear(size_t i) {
     again = TimePoint::max();
     const auto heard = mails[i].take<uint64_t>(static_cast<int>(1 - i), clock.now(), again);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/verdict.h"
+
 namespace hetccl::comm {
 namespace {
 
@@ -10,8 +12,6 @@ using std::chrono::milliseconds;
 
 // Between tries to make a communicator: twice as long each time.
 constexpr milliseconds kFirstPause{50}, kLastPause{800};
-// How long news of the peer's departure, or of a failure, may take.
-constexpr milliseconds kNewsTime{250};
 constexpr const char* kInTheWay =
     "other work of the devices keeps the library's first messages from meeting";
 
@@ -209,7 +209,7 @@ bool PairOpening::hear_outcome(TimePoint now, TimePoint& again) {
     end(failure_);
   } else if (!told->ok()) {
     failure_ = told->status();
-    until_ = now + kNewsTime;
+    until_ = now + Verdict::kNewsTime;
     state_ = State::Doubting;
   } else if (const Outcome& theirs = told->value(); theirs.made != 1) {
     end(error(ErrorCode::RemoteError, "rank %d could not open the pair", peer_));

@@ -23,12 +23,12 @@ class PairOpening {
  public:
   // The first carries what the lower rank sends, the second what the higher one sends.
   using Communicators = std::array<std::unique_ptr<ccl::Communicator>, 2>;
-  /// Of the messages that this rank sends to the peer, and of those that it receives.
+  /// Numbers of messages: of one that this rank sends to the peer, of one that it receives.
   struct Numbers {
     uint64_t sent = 0, received = 0;
   };
 
-  /// What it needs of its rank. Nothing of it may wait for another rank or for a device.
+  /// Does for an opening what takes its rank. No call may wait for another rank or for a device.
   class Owner {
    public:
     virtual ~Owner() = default;

@@ -112,6 +112,11 @@ std::vector<Link> links_between(const std::vector<Cluster>& clusters,
   return links;
 }
 
+/// Whether both are known to have the same device.
+bool on_one_device(const RankInfo& a, const RankInfo& b) {
+  return !a.bus_id.empty() && a.bus_id == b.bus_id && a.host == b.host;
+}
+
 /// What each rank's window memory gives for one of the others on its host which are in other
 /// clusters and have some too. Where a device has both kinds of partners, each has a half. Ranks
 /// that hosts reach need none between each other.
@@ -234,20 +239,18 @@ bool Topology::split_by_host() const {
 
 int Topology::shares_device(int rank) const {
   const RankInfo& mine = infos_[static_cast<size_t>(rank)];
-  const auto shares = [&](const RankInfo& info) {
-    return info.rank != rank && !mine.bus_id.empty() && info.bus_id == mine.bus_id &&
-           info.pid == mine.pid && info.host == mine.host;
-  };
-  const auto other = std::find_if(infos_.begin(), infos_.end(), shares);
+  const auto other = std::find_if(infos_.begin(), infos_.end(), [&](const RankInfo& info) {
+    return info.rank != rank && info.pid == mine.pid && on_one_device(info, mine);
+  });
   return other == infos_.end() ? -1 : other->rank;
 }
 
 bool Topology::has_device_alone(int rank) const {
   const RankInfo& mine = infos_[static_cast<size_t>(rank)];
-  if (mine.bus_id.empty()) return false;
-  return std::none_of(infos_.begin(), infos_.end(), [&](const RankInfo& info) {
-    return info.bus_id == mine.bus_id && info.host == mine.host && info.pid != mine.pid;
-  });
+  return !mine.bus_id.empty() &&
+         std::none_of(infos_.begin(), infos_.end(), [&](const RankInfo& info) {
+           return info.pid != mine.pid && on_one_device(info, mine);
+         });
 }
 
 bool Topology::kernels_everywhere() const {

@@ -436,7 +436,7 @@ Status TableDevice::launch_together(Stream& stream, std::span<const StreamWork> 
     batch.works[works++] = kernels::arguments_of(one.reduction);
     if (one.kind == StreamWork::Kind::Copy) continue;
     HETCCL_TRY(validate(one.reduction));
-    step.value = kernels::number_of(one.reduction.op);
+    step.value = static_cast<uint32_t>(kernels::place_of(one.reduction.op));
     kernel = batch_kernel_of(one);
   }
   const Current current = context_.current();

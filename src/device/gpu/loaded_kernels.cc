@@ -37,10 +37,12 @@ Status LoadedKernels::load(const kernels::Images& images) {
   }
   for (size_t i = 0; i < reductions_.size(); ++i) {
     const auto type = static_cast<DataType>(i);
-    for (const RedOp op : kOps) {
-      if (!is_valid(type) || !applies(op, type)) continue;
-      HETCCL_ASSIGN(reductions_[i][place_of(op)], find(images, kernels::name_of(type, op)));
-      HETCCL_ASSIGN(batches_[i][place_of(op)], find(images, kernels::batch_name_of(type, op)));
+    if (!is_valid(type)) continue;
+    HETCCL_ASSIGN(batches_[i], find(images, kernels::batch_name_of(type)));
+    for (const RedOp op : kernels::kOps) {
+      if (!applies(op, type)) continue;
+      HETCCL_ASSIGN(reductions_[i][kernels::place_of(op)],
+                    find(images, kernels::name_of(type, op)));
     }
   }
   for (size_t i = 0; i < encoded_.size(); ++i) {

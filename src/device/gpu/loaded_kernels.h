@@ -1,7 +1,6 @@
 // The kernels of one device, loaded.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -28,32 +27,27 @@ class LoadedKernels {
   /// All kernels, and all that their first launches would load.
   Status load(const kernels::Images& images);
   [[nodiscard]] void* reduction(DataType type, RedOp op) const {
-    return reductions_[static_cast<size_t>(type)][place_of(op)];
+    return reductions_[static_cast<size_t>(type)][kernels::place_of(op)];
   }
   [[nodiscard]] void* encoded_reduction(DataType type, Format format) const {
     return encoded_[static_cast<size_t>(type)][static_cast<size_t>(format)];
   }
   /// Of batches with such reductions.
   [[nodiscard]] void* batch(DataType type, RedOp op) const {
-    return batches_[static_cast<size_t>(type)][place_of(op)];
+    return batches_[static_cast<size_t>(kernels::kind_of(type, op))];
   }
   [[nodiscard]] void* wait_flag() const { return wait_flag_; }
   [[nodiscard]] void* write_flag() const { return write_flag_; }
 
  private:
-  static constexpr std::array kOps = {RedOp::Sum,  RedOp::Prod, RedOp::Max,
-                                      RedOp::Min,  RedOp::Avg,  RedOp::PreMulSum,
-                                      RedOp::Band, RedOp::Bor,  RedOp::Bxor};
-  [[nodiscard]] static size_t place_of(RedOp op) {
-    return static_cast<size_t>(std::find(kOps.begin(), kOps.end(), op) - kOps.begin());
-  }
   /// `images` are those that were loaded.
   Result<void*> find(const kernels::Images& images, const std::string& name) const;
 
   const Api& api_;
   std::vector<void*> modules_;
   // By type and place of the operator; the last place is none's.
-  std::array<std::array<void*, kOps.size() + 1>, 66> reductions_{}, batches_{};
+  std::array<std::array<void*, kernels::kOps.size() + 1>, 66> reductions_{};
+  std::array<void*, 66> batches_{};                                   // by kind
   std::array<std::array<void*, kFormats.size() + 1>, 66> encoded_{};  // by type and format
   void* wait_flag_ = nullptr;
   void* write_flag_ = nullptr;

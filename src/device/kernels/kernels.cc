@@ -1,7 +1,6 @@
 #include "device/kernels/kernels.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/encoding.h"
@@ -25,30 +24,21 @@ DataType unsigned_of(DataType type) {
   }
 }
 
-// What wraps, or is bitwise, has the same bits with and without a sign: there are such kernels
-// once.
+}  // namespace
+
 DataType kind_of(DataType type, RedOp op) {
   const bool ignores_sign =
       op == RedOp::Sum || op == RedOp::Prod || op == RedOp::PreMulSum || is_bitwise(op);
   return ignores_sign ? unsigned_of(type) : type;
 }
 
-}  // namespace
-
 std::string name_of(DataType type, RedOp op) {
   std::string name = "hetccl_reduce_";
   return name.append(hetccl::name_of(kind_of(type, op))).append("_").append(hetccl::name_of(op));
 }
 
-std::string batch_name_of(DataType type, RedOp op) {
-  return std::string("hetccl_batch_").append(hetccl::name_of(kind_of(type, op)));
-}
-
-// As element.cu counts them.
-uint32_t number_of(RedOp op) {
-  constexpr std::array kOps = {RedOp::Sum,       RedOp::Prod, RedOp::Max, RedOp::Min, RedOp::Avg,
-                               RedOp::PreMulSum, RedOp::Band, RedOp::Bor, RedOp::Bxor};
-  return static_cast<uint32_t>(std::find(kOps.begin(), kOps.end(), op) - kOps.begin());
+std::string batch_name_of(DataType kind) {
+  return std::string("hetccl_batch_").append(hetccl::name_of(kind));
 }
 
 std::string name_of(DataType type, Format format) {

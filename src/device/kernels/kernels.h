@@ -2,6 +2,8 @@
 // encoding.cu, steps.cu), carried as text and compiled at run time for the device that is found.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -56,10 +58,19 @@ std::string_view source();
 std::string name_of(DataType type, RedOp op);
 /// The kernel of reductions whose operands may be encoded.
 std::string name_of(DataType type, Format format);
-/// The kernel of batches with reductions of `type` by `op`.
-std::string batch_name_of(DataType type, RedOp op);
-/// The operator's number in batches.
-uint32_t number_of(RedOp op);
+/// The type whose kernels reduce elements of `type` by `op`: what wraps, or is bitwise, has the
+/// same bits with and without a sign.
+DataType kind_of(DataType type, RedOp op);
+/// The kernel of batches with reductions of that kind.
+std::string batch_name_of(DataType kind);
+/// The operators, as element.cu counts them.
+inline constexpr std::array kOps = {RedOp::Sum,  RedOp::Prod, RedOp::Max,
+                                    RedOp::Min,  RedOp::Avg,  RedOp::PreMulSum,
+                                    RedOp::Band, RedOp::Bor,  RedOp::Bxor};
+/// The operator's place among them; that behind the last for none of them.
+[[nodiscard]] inline size_t place_of(RedOp op) {
+  return static_cast<size_t>(std::find(kOps.begin(), kOps.end(), op) - kOps.begin());
+}
 /// `reduction` as its kernel takes it.
 Arguments arguments_of(const Reduction& reduction);
 

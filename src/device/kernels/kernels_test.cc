@@ -93,7 +93,8 @@ void launch(Kernel kernel, const Arguments& arguments) {
 // One thread after the other, so its steps must not need each other.
 void launch_batch(const Arguments& arguments, const ReductionCase& test) {
   namespace kernels = hetccl::device::kernels;
-  const auto kernel = kBatchKernels.find(kernels::batch_name_of(test.type, test.op));
+  const auto kernel =
+      kBatchKernels.find(kernels::batch_name_of(kernels::kind_of(test.type, test.op)));
   REQUIRE(kernel != kBatchKernels.end());
   static_assert(sizeof(Batch) == sizeof(kernels::Batch));
   static_assert(sizeof(BatchStep) == sizeof(kernels::BatchStep));
@@ -101,7 +102,7 @@ void launch_batch(const Arguments& arguments, const ReductionCase& test) {
   Batch batch{};
   batch.n_steps = 3;
   batch.steps[0] = {WaitStep, 7, &gate};
-  batch.steps[1] = {ReduceStep, kernels::number_of(test.op), nullptr};
+  batch.steps[1] = {ReduceStep, static_cast<unsigned>(kernels::place_of(test.op)), nullptr};
   batch.steps[2] = {WriteStep, 9, &told};
   batch.works[0] = arguments;
   gridDim = {1};

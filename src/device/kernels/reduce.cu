@@ -103,7 +103,8 @@ HETCCL_DEVICE void reduce_pairs(const Arguments& a, u64 head, u64 at, u64 step,
   }
 }
 
-template <typename Type, Op op>
+// Vectors of words of 32 bits or more are loaded `kMost` at once.
+template <typename Type, Op op, int kMost = 4>
 HETCCL_DEVICE void reduce(const Arguments& a) {
   typedef typename Type::Word Word;
   const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -114,7 +115,7 @@ HETCCL_DEVICE void reduce(const Arguments& a) {
   u64 at = thread;
   if (a.n_srcs == 2) {
     // What wide code unrolls into takes long to compile and gains nothing.
-    const int kUnroll = sizeof(Word) == 1 ? 1 : sizeof(Word) == 2 ? 2 : 4;
+    const int kUnroll = sizeof(Word) == 1 ? 1 : sizeof(Word) == 2 ? 2 : kMost;
     for (; at + (kUnroll - 1) * threads < vectors; at += kUnroll * threads)
       reduce_pairs<Type, op, kUnroll>(a, head, at, threads, factor);
   }

@@ -77,24 +77,6 @@ HETCCL_DEVICE void copy_short(const Arguments& a) {
   }
 }
 
-template <typename Type, Op op>
-HETCCL_DEVICE void reduce_short(const Arguments& a) {
-  typedef typename Type::Word Word;
-  const typename Type::Sum factor = factor_of<Type, op>(a);
-  const u64 head = head_of<Word>(a);
-  const u64 vectors = (a.count - head) / (kVectorBytes / sizeof(Word));
-  u64 at = threadIdx.x;
-  if (a.n_srcs == 2) {
-    const int kUnroll = sizeof(Word) == 1 ? 1 : 2;
-    for (; at + (kUnroll - 1) * blockDim.x < vectors; at += kUnroll * blockDim.x)
-      reduce_pairs<Type, op, kUnroll>(a, head, at, blockDim.x, factor);
-  }
-  for (; at < vectors; at += blockDim.x) reduce_vector<Type, op>(a, head, at, factor);
-  const u64 tail = vectors * (kVectorBytes / sizeof(Word));
-  for (u64 i = threadIdx.x; i < a.count - tail; i += blockDim.x)
-    reduce_one<Type, op>(a, i < head ? i : i + tail, factor);
-}
-
 // A flag is written once all threads have done what comes before it, and what follows a wait begins
 // after it.
 template <typename Short>
@@ -106,7 +88,7 @@ HETCCL_DEVICE void run_batch(const Batch& batch) {
     if (step.kind == CopyStep) {
       copy_short(batch.works[work++]);
     } else if (step.kind == ReduceStep) {
-      Short::reduce(step.value, batch.works[work++]);
+      Short::run(step.value, batch.works[work++]);
     } else if (threadIdx.x == 0) {
       step.kind == WaitStep ? wait_flag(step.word, step.value) : write_flag(step.word, step.value);
     }
@@ -115,7 +97,7 @@ HETCCL_DEVICE void run_batch(const Batch& batch) {
 
 #define HETCCL_CASE(Type, op) \
   case op:                    \
-    return reduce_short<Type, op>(a);
+    return reduce<Type, op, 2>(a);
 #define HETCCL_SIGNED_CASES(Type) \
   HETCCL_CASE(Type, Max) HETCCL_CASE(Type, Min) HETCCL_CASE(Type, Avg)
 #define HETCCL_FLOAT_CASES(Type)                                     \
@@ -126,7 +108,7 @@ HETCCL_DEVICE void run_batch(const Batch& batch) {
   HETCCL_CASE(Type, Bor) HETCCL_CASE(Type, Bxor)
 #define HETCCL_BATCH(type, Type, CASES)                              \
   struct Short##Type {                                               \
-    HETCCL_DEVICE void reduce(u32 op, const Arguments& a) {          \
+    HETCCL_DEVICE void run(u32 op, const Arguments& a) {             \
       switch (op) { CASES(Type) }                                    \
     }                                                                \
   };                                                                 \

@@ -68,7 +68,6 @@ class ShmTransport final : public Transport, public ShmSource {
  private:
   Status begin(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
                const WaitLimit& limit, Connected connected);
-  Result<std::unique_ptr<Channel>> open_or_fail(const PeerId& id, Result<SharedMemory> memory);
   Result<std::unique_ptr<Channel>> open(const PeerId& id, SharedMemory memory);
   void set_sleeping(bool sleeping);
 
@@ -105,19 +104,12 @@ Status ShmTransport::begin(const PeerId& id, const Address& address,
                  shm::kMaxWindow);
   }
   HETCCL_ASSIGN(const SharedMemoryAddress peer, decode(address));
-  return connector_.connect(id, peer, secret, limit,
-                            [this, id, connected = std::move(connected)](auto memory) {
-                              connected(open_or_fail(id, std::move(memory)));
-                            });
-}
-
-// Whoever waits is told in any case.
-Result<std::unique_ptr<Channel>> ShmTransport::open_or_fail(const PeerId& id,
-                                                            Result<SharedMemory> memory) try {
-  HETCCL_TRY(memory.status());
-  return open(id, std::move(memory).value());
-} catch (...) {
-  return caught();
+  return connector_.connect(
+      id, peer, secret, limit, [this, id, connected = std::move(connected)](auto memory) {
+        if (!memory.ok()) return connected(memory.status());
+        // Whoever waits is told in any case.
+        connected(make_or_catch([&] { return open(id, std::move(memory).value()); }));
+      });
 }
 
 Result<std::unique_ptr<Channel>> ShmTransport::open(const PeerId& id, SharedMemory memory) {

@@ -63,7 +63,6 @@ class TcpTransport final : public Transport {
   Status begin(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
                const WaitLimit& limit, const Connected& connected);
   Result<std::unique_ptr<Channel>> open(int peer, Connector::Wires wires);
-  Result<std::unique_ptr<Channel>> open_or_fail(int peer, Connector::Wires wires);
 
   const Config config_;
   const Log log_;
@@ -113,17 +112,11 @@ Status TcpTransport::begin(const PeerId& id, const Address& address,
   }
   HETCCL_ASSIGN(const Endpoint endpoint, tcp::decode(address));
   HETCCL_TRY(reserve_descriptors(descriptors_of(endpoint.streams)));
-  return connector_->connect(id, endpoint, secret, limit,
-                             [this, peer = id.peer, connected](auto wires) {
-                               connected(open_or_fail(peer, std::move(wires)));
-                             });
-}
-
-// Whoever waits is told in any case.
-Result<std::unique_ptr<Channel>> TcpTransport::open_or_fail(int peer, Connector::Wires wires) try {
-  return open(peer, std::move(wires));
-} catch (...) {
-  return caught();
+  return connector_->connect(
+      id, endpoint, secret, limit, [this, peer = id.peer, connected](auto wires) {
+        // Whoever waits is told in any case.
+        connected(make_or_catch([&] { return open(peer, std::move(wires)); }));
+      });
 }
 
 Result<std::unique_ptr<Channel>> TcpTransport::open(int peer, Connector::Wires wires) {
