@@ -8,7 +8,6 @@
 
 #include "base/descriptors.h"
 #include "bootstrap/dial.h"
-#include "net/crowd.h"
 
 namespace hetccl::bootstrap {
 
@@ -37,6 +36,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
         name_(name),
         fd_(std::move(fd)),
         peer_(net::peer_address(fd_.get())),
+        place_(coordinator.unproven_.add(name, net::source_of(peer_))),
         handshake_(coordinator.options_.encryption) {}
   ~Newcomer() override {
     if (timer_) coordinator_.loop_.cancel(*timer_);
@@ -58,7 +58,6 @@ class Coordinator::Newcomer final : public Connection::Owner {
     if (fd_.valid()) on_ready();
   }
   [[nodiscard]] bool proven() const { return handshake_.proven(); }
-  [[nodiscard]] uint64_t source() const { return net::source_of(peer_); }
 
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     auto join = header.type == FrameType::Join ? decode_join(payload) : std::nullopt;
@@ -73,6 +72,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   void give_up(const std::string& why) {
     coordinator_.refusals_.add(peer_.text(), why);
     if (connection_) connection_->abandon(this);
+    place_ = {};
     coordinator_.remove(name_);
   }
 
@@ -80,6 +80,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   void on_ready() {
     const auto state = handshake_.advance(
         fd_.get(), [this](const net::Hello& hello) { return coordinator_.key_of(hello); });
+    if (proven()) place_ = {};
     if (state == net::ListenHandshake::State::Failed) {
       const Status& why = handshake_.failure();
       if (why.code() == ErrorCode::InvalidUsage)
@@ -101,6 +102,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   const uint64_t name_;
   Fd fd_;
   const net::SocketAddress peer_;
+  net::Crowd::Place place_;  // while it is not proven
   uint64_t watch_ = 0;
   net::ListenHandshake handshake_;
   std::shared_ptr<Connection> connection_;
@@ -111,6 +113,7 @@ Coordinator::Coordinator(Loop& loop, net::Listener listener, Options options)
     : loop_(loop),
       listener_(std::move(listener)),
       options_(std::move(options)),
+      unproven_(kMaxNewcomers),
       refusals_("the coordinator", options_.log) {}
 
 Coordinator::~Coordinator() = default;
@@ -161,11 +164,7 @@ void Coordinator::make_room() {
 
 // False where all are proven. Reads before it drops: the proof may have come.
 bool Coordinator::drop_one(const char* why) {
-  net::Crowd crowd(kMaxNewcomers);
-  for (const auto& [name, newcomer] : newcomers_) {
-    if (!newcomer->proven()) crowd.add(name, newcomer->source());
-  }
-  const auto name = crowd.next_to_drop();
+  const auto name = unproven_.next_to_drop();
   if (!name) return false;
   const std::shared_ptr<Newcomer> newcomer = newcomers_.at(*name);
   newcomer->look();

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "bootstrap/job.h"
 #include "net/auth.h"
+#include "net/crowd.h"
 #include "net/refusals.h"
 #include "net/socket.h"
 
@@ -81,6 +82,7 @@ class Coordinator {
   TimePoint complains_from_{};  // of descriptors that have run out, and not before
   std::map<uint64_t, Entry> jobs_, finished_;
   std::deque<Ended> ended_;                                            // the latest few
+  net::Crowd unproven_;                                                // of newcomers_
   std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_, removed_;  // by arrival
   uint64_t next_newcomer_ = 0;
   net::Refusals refusals_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <unordered_map>
+#include <utility>
 
 namespace hetccl::net {
 
@@ -19,18 +19,42 @@ uint64_t source_of(const SocketAddress& address) {
   return source;
 }
 
+Crowd::Place::Place(Place&& other) noexcept
+    : crowd_(std::exchange(other.crowd_, nullptr)), name_(other.name_), source_(other.source_) {}
+
+Crowd::Place& Crowd::Place::operator=(Place&& other) noexcept {
+  std::swap(crowd_, other.crowd_);
+  std::swap(name_, other.name_);
+  std::swap(source_, other.source_);
+  const Place given_back = std::move(other);
+  return *this;
+}
+
+Crowd::Place::~Place() {
+  if (crowd_) crowd_->remove(name_, source_);
+}
+
+Crowd::Place Crowd::add(uint64_t name, uint64_t source) {
+  Place place(*this, name, source);  // takes back what is half done
+  all_.insert(name);
+  by_source_[source].insert(name);
+  return place;
+}
+
+void Crowd::remove(uint64_t name, uint64_t source) {
+  all_.erase(name);
+  const auto found = by_source_.find(source);
+  if (found == by_source_.end()) return;
+  found->second.erase(name);
+  if (found->second.empty()) by_source_.erase(found);
+}
+
 std::optional<uint64_t> Crowd::next_to_drop() const {
-  if (members_.empty()) return std::nullopt;
-  std::unordered_map<uint64_t, size_t> places;
-  for (const Member& member : members_) ++places[member.source];
-  const auto most =
-      std::max_element(places.begin(), places.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most->second <= share_) return members_.front().name;
-  const auto oldest = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.source == most->first;
-  });
-  return oldest->name;
+  if (all_.empty()) return std::nullopt;
+  const auto most = std::max_element(
+      by_source_.begin(), by_source_.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  return *(most->second.size() > share_ ? most->second : all_).begin();
 }
 
 }  // namespace hetccl::net

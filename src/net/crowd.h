@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <set>
+#include <unordered_map>
 
 #include "net/socket.h"
 
@@ -15,13 +16,31 @@ namespace hetccl::net {
 /// which a single host may own.
 uint64_t source_of(const SocketAddress& address);
 
-/// The connections of one listener that are to prove themselves, by age.
+/// The connections of one listener that are to prove themselves, by age. Not thread-safe; outlives
+/// its places.
 class Crowd {
  public:
+  /// One connection's place, given back when it is destroyed or assigned to.
+  class Place {
+   public:
+    Place() = default;
+    Place(Place&& other) noexcept;
+    Place& operator=(Place&& other) noexcept;
+    ~Place();
+
+   private:
+    friend class Crowd;
+    Place(Crowd& crowd, uint64_t name, uint64_t source)
+        : crowd_(&crowd), name_(name), source_(source) {}
+
+    Crowd* crowd_ = nullptr;
+    uint64_t name_ = 0, source_ = 0;
+  };
+
   /// `limit`: of all connections. A source with more than an eighth of it is dropped from first.
   explicit Crowd(size_t limit) : share_(limit / 8) {}
-  /// The next younger connection; `name` is returned by `next_to_drop`.
-  void add(uint64_t name, uint64_t source) { members_.push_back({name, source}); }
+  /// For a younger connection than all before; `name`, which grows, is returned by `next_to_drop`.
+  [[nodiscard]] Place add(uint64_t name, uint64_t source);
   /// The oldest connection of the source that holds the most places, if that is more than its
   /// share; else the oldest of all. Nothing where there is none. A rank proves itself in one round
   /// trip, so the oldest is a stranger: by age a flood meets only itself, as long as it takes
@@ -29,11 +48,13 @@ class Crowd {
   [[nodiscard]] std::optional<uint64_t> next_to_drop() const;
 
  private:
-  struct Member {
-    uint64_t name, source;
-  };
+  using Names = std::set<uint64_t>;
+
+  void remove(uint64_t name, uint64_t source);
+
   const size_t share_;
-  std::vector<Member> members_;
+  Names all_;
+  std::unordered_map<uint64_t, Names> by_source_;
 };
 
 }  // namespace hetccl::net

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -60,17 +61,17 @@ class Flood {
 
  private:
   static constexpr size_t kHeld = 600;
+  static constexpr int kBurst = 32;
 
   void run() {
-    const TimePoint begin = steady_clock().now();
+    const auto pause = std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.per_second;
     std::deque<Fd> held;
-    while (!stop_) {
-      const double passed = std::chrono::duration<double>(steady_clock().now() - begin).count();
-      for (; count_ < passed * options_.per_second && !stop_; ++count_) {
-        held.push_back(come(static_cast<uint32_t>(count_)));
-        if (held.size() > kHeld) held.pop_front();
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (TimePoint next = steady_clock().now(); !stop_; ++count_) {
+      held.push_back(come(static_cast<uint32_t>(count_)));
+      if (held.size() > kHeld) held.pop_front();
+      // After a moment in which it could not run it comes no faster: that would be another flood.
+      next = std::max(next + pause, steady_clock().now() - kBurst * pause);
+      std::this_thread::sleep_until(next);
     }
   }
 

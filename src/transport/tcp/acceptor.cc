@@ -10,7 +10,6 @@
 
 #include "base/descriptors.h"
 #include "base/thread.h"
-#include "net/crowd.h"
 
 namespace hetccl::transport::tcp {
 
@@ -89,6 +88,7 @@ Acceptor::Acceptor(net::Listener listener, Fd bell, uint32_t streams, net::Encry
       encryption_(std::move(encryption)),
       log_(log),
       max_admitted_(max_admitted),
+      unproven_(kMaxVisitors),
       refusals_("transport tcp", log) {}
 
 Acceptor::~Acceptor() {
@@ -160,8 +160,9 @@ void Acceptor::accept_visitors() {
            drop_one("it had not proven itself when many others came")) {
     }
     const net::SocketAddress peer = net::peer_address(accepted->get());
-    visitors_.push_back({next_name_++, std::move(accepted).value(),
-                         net::ListenHandshake(encryption_, true), peer, steady_clock().now()});
+    const uint64_t name = next_name_++;
+    visitors_.push_back({name, std::move(accepted).value(), net::ListenHandshake(encryption_, true),
+                         peer, unproven_.add(name, net::source_of(peer)), steady_clock().now()});
     // Its hello has mostly come with it.
     if (!advance(visitors_.back())) visitors_.pop_back();
   }
@@ -196,10 +197,7 @@ void Acceptor::drop_abandoned() {
 
 // False where all are proven. Reads before it drops: the proof may have come.
 bool Acceptor::drop_one(const char* why) {
-  net::Crowd crowd(kMaxVisitors);
-  for (const Visitor& visitor : visitors_)
-    if (!visitor.handshake.proven()) crowd.add(visitor.name, net::source_of(visitor.peer));
-  const auto name = crowd.next_to_drop();
+  const auto name = unproven_.next_to_drop();
   if (!name) return false;
   const auto visitor = std::find_if(visitors_.begin(), visitors_.end(),
                                     [&](const Visitor& one) { return one.name == *name; });
@@ -224,6 +222,7 @@ bool Acceptor::advance(Visitor& visitor) {
     state = visitor.handshake.advance(visitor.fd.get(),
                                       [this](const net::Hello& hello) { return key_of(hello); });
   }
+  if (visitor.handshake.proven()) visitor.place = {};
   if (state == net::HandshakeState::Failed) refuse(visitor, visitor.handshake.failure().message());
   if (state == net::HandshakeState::Done) admit(visitor);
   return state == net::HandshakeState::InProgress;

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "net/auth.h"
+#include "net/crowd.h"
 #include "net/refusals.h"
 #include "net/socket.h"
 #include "transport/transport.h"
@@ -78,6 +79,7 @@ class Acceptor {
     Fd fd;
     net::ListenHandshake handshake;
     net::SocketAddress peer;
+    net::Crowd::Place place;  // while it is not proven
     TimePoint since;
   };
   using Visitors = std::list<Visitor>;
@@ -108,7 +110,8 @@ class Acceptor {
   std::atomic<bool> stop_{false};
 
   // The thread's own.
-  Visitors visitors_;  // oldest first
+  net::Crowd unproven_;  // of visitors_
+  Visitors visitors_;    // oldest first
   uint64_t next_name_ = 0;
   TimePoint accepts_from_{};    // not before: descriptors had run out
   TimePoint complains_from_{};  // of that, and not before
