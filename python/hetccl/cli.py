@@ -88,8 +88,13 @@ def info(
         bool,
         typer.Option("--settings", "--all", help="List all settings, also those at their default."),
     ] = False,
+    pid: Annotated[
+        int | None, typer.Option("--pid", help="Tell which NCCL this process uses, nothing else.")
+    ] = None,
 ) -> None:
     """Show hetccl's version, its PyTorch backend, what was found on this machine, and settings."""
+    if pid is not None:
+        return _show_nccl_of(pid)
     from hetccl import _lib, info_view, torch_backend
 
     found = {"version": _version(), "torch_backend": torch_backend.state()}
@@ -98,6 +103,17 @@ def info(
         print(json.dumps(document))
     else:
         info_view.show(document, all_settings=settings)
+    return None
+
+
+def _show_nccl_of(pid: int) -> None:
+    from hetccl import nccl
+
+    try:
+        print(nccl.loaded_by(pid).describe())
+    except OSError as error:
+        print(f"hetccl info: process {pid}: {error.strerror}", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 app.command()(selftest)
@@ -258,6 +274,25 @@ def mpi_lib() -> None:
     from hetccl.mpi import LIBRARY
 
     print(LIBRARY)
+
+
+@app.command(name="nccl-lib")
+def nccl_lib(
+    stand_in: Annotated[
+        bool,
+        typer.Option(
+            "--stand-in",
+            help="The folder with libnccl.so.2 and librccl.so.1, for LD_LIBRARY_PATH.",
+        ),
+    ] = False,
+) -> None:
+    """Print the path of the library that NCCL and RCCL programs preload.
+
+    LD_PRELOAD=$(hetccl nccl-lib) torchrun --nproc-per-node 8 train.py
+    """
+    from hetccl.nccl import LIBRARY, STAND_INS
+
+    print(STAND_INS if stand_in else LIBRARY)
 
 
 @app.command(name="mpi-info")

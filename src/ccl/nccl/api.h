@@ -80,6 +80,10 @@ inline bool has_operator(const Api& api, RedOp op) {
   return op == RedOp::PreMulSum ? static_cast<bool>(api.create_premul_sum) : !is_bitwise(op);
 }
 
+/// A function of hetccl's own stand-in for these libraries: const char* (*)(), the path of the
+/// vendor's library, "" where there is none.
+inline constexpr const char* kStandInMarker = "hetccl_nccl_vendor_path";
+
 /// From `path`; with "" the process's own libnccl.so.2, else the one that the system finds.
 /// Unsupported says what is missing, or that it is too old.
 Result<std::shared_ptr<const Api>> load_nccl(const std::string& path);

@@ -1,0 +1,235 @@
+#include "nccl/communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "nccl/vendor.h"
+
+namespace hetccl::nccl {
+namespace {
+
+constexpr std::chrono::microseconds kPollPause(200);
+constexpr size_t kLargestConfig = 4096;
+
+const char* text_of(const char* text) {
+  return text != nullptr ? text : "";
+}
+
+Outcome outcome_of_vendor(ncclResult_t code, ncclComm_t comm) {
+  Outcome outcome{code, ""};
+  if (!outcome.failed()) return outcome;
+  if (vendor()->find(Symbol::ncclGetLastError) != nullptr) {
+    outcome.text =
+        text_of(call_vendor<const char*(ncclComm_t)>(*vendor(), Symbol::ncclGetLastError, comm));
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Result<Settings> Settings::copy(const ncclConfig_t* config) {
+  Settings settings;
+  if (config == nullptr) return settings;
+  constexpr size_t kLeast = offsetof(ncclConfig_t, trafficClass);  // 2.18's
+  if (config->magic != NCCL_API_MAGIC || config->size < kLeast || config->size > kLargestConfig)
+    return error(ErrorCode::InvalidArgument, "config was not made by NCCL_CONFIG_INITIALIZER");
+  const auto* const first = reinterpret_cast<const uint8_t*>(config);
+  settings.bytes_.assign(first, first + config->size);
+  settings.blocking_ = config->blocking != 0;
+  settings.net_name_ = text_of(config->netName);
+  if (config->size >= sizeof *config) settings.comm_name_ = text_of(config->commName);
+  return settings;
+}
+
+ncclConfig_t* Settings::config() {
+  if (bytes_.empty()) return nullptr;
+  auto* const config = reinterpret_cast<ncclConfig_t*>(bytes_.data());
+  config->netName = net_name_.empty() ? nullptr : net_name_.c_str();
+  if (bytes_.size() >= sizeof *config)
+    config->commName = comm_name_.empty() ? nullptr : comm_name_.c_str();
+  return config;
+}
+
+CurrentDevice CurrentDevice::of_this_thread() {
+  CurrentDevice device;
+  const device::gpu::Api* const runtime = gpu_runtime();
+  if (runtime == nullptr) return device;
+  if (runtime->get_context(&device.context_) != 0) device.context_ = nullptr;
+  device.number_ = std::max(device::gpu::current_device(*runtime), 0);  // a thread's first one
+  return device;
+}
+
+void CurrentDevice::make_current() const {
+  if (context_ != nullptr) gpu_runtime()->set_context(context_);
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::create() {
+  std::shared_ptr<Communicator> made(new Communicator);
+  HETCCL_ASSIGN(made->cancel_, Cancel::create());
+  return made;
+}
+
+Communicator::~Communicator() = default;
+
+Outcome Communicator::set_up(Handle& handle, Request request) {
+  settings_ = request.settings;
+  Outcome outcome{ncclInternalError, "no memory"};
+  try {
+    outcome = make(request);
+  } catch (const std::exception&) {  // what remains of it goes with the communicator
+  }
+  return fail(handle, std::move(outcome));
+}
+
+Outcome Communicator::fail(Handle& handle, Outcome outcome) {
+  settle(handle, outcome);
+  return outcome;
+}
+
+// A handle that was freed meanwhile may be another communicator's by now.
+void Communicator::settle(Handle& handle, const Outcome& outcome) {
+  const std::lock_guard lock(mutex_);
+  outcome_ = outcome;
+  if (communicator_of(handle).get() != this) return;
+  handle.vendor.store(vendor_);
+  handle.mixed.store(mixed_.load());
+  handle.state.store(outcome.failed()           ? State::Failed
+                     : mixed_.load() != nullptr ? State::Mixed
+                                                : State::Vendor);
+}
+
+Outcome Communicator::make(Request& request) {
+  auto met = Meeting::join(request.id, request.n_ranks, request.rank, *cancel_);
+  if (!met.ok()) return outcome_of(met.status());
+  {
+    const std::lock_guard lock(mutex_);
+    meeting_ = std::move(met).value();
+    ranks_ = meeting_->describe();
+  }
+  log().info("rank %d of %d: %s", request.rank, request.n_ranks, ranks_.c_str());
+  if (!meeting_->has_one_vendor()) return make_mixed(request);
+  Outcome outcome = make_vendors(request);
+  const std::lock_guard lock(mutex_);
+  meeting_.reset();  // from here on it is the vendor's alone
+  return outcome;
+}
+
+// A rank 0 that has no id still takes part, so that the others do not wait for it.
+template <typename Id>
+Status Communicator::share(Id& id, const Outcome& made) {
+  const auto* const first = reinterpret_cast<const uint8_t*>(id.internal);
+  HETCCL_ASSIGN(
+      const Bytes shared,
+      meeting_->share_secret(made.failed() ? Bytes() : Bytes(first, first + sizeof id.internal)));
+  if (shared.size() != sizeof id.internal)
+    return error(ErrorCode::RemoteError, "rank 0 has no id to meet by: see its own error");
+  std::memcpy(id.internal, shared.data(), sizeof id.internal);
+  return {};
+}
+
+Outcome Communicator::make_vendors(const Request& request) {
+  ncclUniqueId id{};
+  Outcome made;
+  if (request.rank == 0) {
+    made = outcome_of_vendor(
+        call_vendor<ncclResult_t(ncclUniqueId*)>(*vendor(), Symbol::ncclGetUniqueId, &id), nullptr);
+  }
+  const Status shared = share(id, made);
+  if (made.failed()) return made;
+  if (!shared.ok()) return outcome_of(shared);
+  using Init = ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*);
+  Outcome outcome =
+      outcome_of_vendor(call_vendor<Init>(*vendor(), Symbol::ncclCommInitRankConfig, &vendor_,
+                                          request.n_ranks, id, request.rank, settings_.config()),
+                        nullptr);
+  if (outcome.failed()) __atomic_store_n(&vendor_, nullptr, __ATOMIC_RELEASE);  // it has freed it
+  return outcome;
+}
+
+Outcome Communicator::make_mixed(const Request& request) {
+  hetcclUniqueId id{};
+  Outcome outcome;
+  if (request.rank == 0) outcome = outcome_of(hetcclGetUniqueId(&id), nullptr);
+  const Status shared = share(id, outcome);
+  if (outcome.failed()) return outcome;
+  if (!shared.ok()) return outcome_of(shared);
+
+  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+  config.device = serving_vendor() != nullptr ? vendor()->device() : "host";
+  config.blocking = 0;  // so that an abort has a handle from the first moment
+  hetcclComm_t made = nullptr;
+  const hetcclResult_t begun =
+      hetcclCommInitRankConfig(&made, request.n_ranks, id, request.rank, &config);
+  if (made == nullptr) return outcome_of(begun, nullptr);
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) {
+      hetcclCommAbort(made);
+      return {ncclInternalError, "the communicator was aborted"};
+    }
+    mixed_.store(made);
+  }
+  return wait_for_mixed();
+}
+
+// Until hetccl has made it, or said goodbye.
+Outcome Communicator::wait_for_mixed() {
+  const hetcclComm_t mixed = mixed_.load();
+  hetcclResult_t result = hetcclInProgress;
+  while (hetcclCommGetAsyncError(mixed, &result) == hetcclSuccess && result == hetcclInProgress)
+    std::this_thread::sleep_for(kPollPause);
+  if (cancel_->is_set()) return {ncclInternalError, "the communicator was aborted"};
+  return outcome_of(result, mixed);
+}
+
+Outcome Communicator::outcome() const {
+  const std::lock_guard lock(mutex_);
+  return outcome_;
+}
+
+Outcome Communicator::finalize() {
+  const hetcclResult_t begun = hetcclCommFinalize(mixed_.load());
+  const bool waits = begun == hetcclInProgress && settings_.blocking();
+  return waits ? wait_for_mixed() : outcome_of(begun, mixed_.load());
+}
+
+Outcome Communicator::destroy() {
+  if (mixed_.load() != nullptr) return outcome_of(hetcclCommDestroy(mixed_.load()), nullptr);
+  return outcome_of_vendor(
+      call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommDestroy, vendor_), nullptr);
+}
+
+Outcome Communicator::abort() {
+  cancel_->set(error(ErrorCode::Aborted, "the communicator was aborted"));
+  ncclComm_t of_vendor = nullptr;
+  hetcclComm_t of_hetccl = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(aborted_, true)) return {};
+    of_vendor = __atomic_load_n(&vendor_, __ATOMIC_ACQUIRE);
+    of_hetccl = mixed_.load();
+  }
+  if (of_hetccl != nullptr) return outcome_of(hetcclCommAbort(of_hetccl), nullptr);
+  if (of_vendor == nullptr) return {};
+  return outcome_of_vendor(
+      call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommAbort, of_vendor), nullptr);
+}
+
+Result<std::optional<Meeting::Part>> Communicator::split(int color, int key) {
+  const std::lock_guard lock(meets_);
+  return meeting_->split(color, key);
+}
+
+Result<Meeting::Part> Communicator::shrink(std::span<const int> excluded) {
+  const std::lock_guard lock(meets_);
+  return meeting_->shrink(excluded);
+}
+
+std::string Communicator::describe() const {
+  const std::lock_guard lock(mutex_);
+  return ranks_;
+}
+
+}  // namespace hetccl::nccl

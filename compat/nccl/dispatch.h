@@ -1,0 +1,58 @@
+// How a call finds the library that serves its communicator.
+#pragma once
+
+#include <type_traits>
+
+#include "nccl/group.h"
+#include "nccl/handles.h"
+#include "nccl/outcome.h"
+#include "nccl/vendor.h"
+
+#define HETCCL_NCCL_EXPORT extern "C" __attribute__((visibility("default")))
+// NCCL's functions have a second name, under which profilers find them.
+#define HETCCL_NCCL_PROFILED(name) \
+  HETCCL_NCCL_EXPORT decltype(name) p##name __attribute__((alias(#name)));
+
+namespace hetccl::nccl {
+
+/// Refuses a call of a communicator that no library serves: not yet, not any more, or it failed.
+ncclResult_t refuse_call(Handle& handle, Symbol symbol);
+ncclResult_t refuse_without_vendor(Symbol symbol);
+
+/// Of what a mixed communicator has no call for: only the vendors' libraries could do it.
+ncclResult_t refuse_mixed(Handle& handle, Symbol symbol);
+
+/// Calls `of_vendor(its communicator)`, or `of_mixed(hetccl's)` or `of_mixed(handle)`. A
+/// communicator that was not made here is one of the vendor's own.
+template <typename OfVendor, typename OfMixed>
+ncclResult_t dispatch(ncclComm_t comm, Symbol symbol, const OfVendor& of_vendor,
+                      const OfMixed& of_mixed) noexcept {
+  return guarded([&]() -> ncclResult_t {
+    Handle* const handle = handle_of(comm);
+    const State state = handle != nullptr ? handle->state.load(std::memory_order_acquire)
+                        : comm != nullptr ? State::Vendor
+                                          : State::Free;
+    if (comm == nullptr)
+      return refuse(ncclInvalidArgument, std::string(name_of(symbol)) + ": comm is null");
+    if (state == State::Vendor) {
+      if (vendor() == nullptr || vendor()->find(symbol) == nullptr)
+        return refuse_without_vendor(symbol);
+      if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess)
+        return begun;
+      const InVendor inside;
+      return finish_vendor(of_vendor(handle != nullptr ? handle->vendor.load() : comm));
+    }
+    if (state != State::Mixed) return refuse_call(*handle, symbol);
+    if constexpr (std::is_invocable_v<OfMixed, Handle&>) {
+      return of_mixed(*handle);
+    } else {
+      if (const auto begun = Group::of_this_thread().enter_mixed(); begun != ncclSuccess)
+        return begun;
+      const hetcclComm_t mixed = handle->mixed.load();
+      const hetcclResult_t result = of_mixed(mixed);
+      return result == hetcclSuccess ? ncclSuccess : finish(outcome_of(result, mixed));
+    }
+  });
+}
+
+}  // namespace hetccl::nccl

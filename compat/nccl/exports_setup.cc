@@ -1,0 +1,266 @@
+// How communicators are made, and end.
+#include <optional>
+
+#include "nccl/dispatch.h"
+
+using namespace hetccl::nccl;
+using hetccl::Result;
+
+namespace {
+
+ncclResult_t null_argument(const char* call, const char* argument) {
+  return refuse(ncclInvalidArgument, std::string(call) + ": " + argument + " is null");
+}
+
+// A handle for what `make` makes: at once, or at the end of the group.
+template <typename Make>
+ncclResult_t begin(ncclComm_t* comm, const void* order, bool blocking, const Make& make) {
+  auto created = Communicator::create();
+  if (!created.ok()) return finish(outcome_of(created.status()));
+  const auto communicator = std::move(created).value();
+  Handle* const handle = take_handle(communicator);
+  if (handle == nullptr) return refuse(ncclSystemError, "too many communicators");
+  *comm = comm_of(*handle);
+  const bool waits = blocking && !Group::of_this_thread().open();
+  const ncclResult_t result = Group::of_this_thread().run({order, blocking, [=] {
+                                                             communicator->device().make_current();
+                                                             return make(*communicator, *handle);
+                                                           }});
+  if (waits && result != ncclSuccess) {
+    communicator->abort();
+    release(*handle);
+    *comm = nullptr;
+  }
+  return result;
+}
+
+// An id of the vendor's own: whoever has made it does not go through this library.
+ncclResult_t init_vendors(ncclComm_t* comm, int n_ranks, const ncclUniqueId& id, int rank,
+                          ncclConfig_t* config) {
+  if (vendor() == nullptr) {
+    return refuse(ncclInvalidArgument,
+                  "the id was not made by ncclGetUniqueId of this library, and there is no "
+                  "vendor's: " +
+                      why_no_vendor());
+  }
+  if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess) return begun;
+  return finish_vendor(
+      call_vendor<ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*)>(
+          *vendor(), Symbol::ncclCommInitRankConfig, comm, n_ranks, id, rank, config));
+}
+
+ncclResult_t init(const char* call, ncclComm_t* comm, int n_ranks, const ncclUniqueId& id, int rank,
+                  ncclConfig_t* config) {
+  if (comm == nullptr) return null_argument(call, "comm");
+  *comm = nullptr;
+  if (!is_ours(id)) return init_vendors(comm, n_ranks, id, rank, config);
+  if (n_ranks < 1 || rank < 0 || rank >= n_ranks) {
+    return refuse(ncclInvalidArgument,
+                  hetccl::format("%s: %d is no rank of %d", call, rank, n_ranks));
+  }
+  auto settings = Settings::copy(config);
+  if (!settings.ok()) return finish(outcome_of(settings.status()));
+  const bool blocking = settings->blocking();
+  const Communicator::Request request{id, n_ranks, rank, std::move(settings).value()};
+  return begin(comm, nullptr, blocking, [=](Communicator& communicator, Handle& handle) {
+    return communicator.set_up(handle, request);
+  });
+}
+
+// `part` gives the place in the new communicator, or why there is none.
+template <typename GetPart>
+ncclResult_t make_child(const std::shared_ptr<Communicator>& parent, ncclComm_t* newcomm,
+                        ncclConfig_t* config, const GetPart& get_part) {
+  Settings settings = parent->settings();
+  if (config != nullptr) {
+    auto given = Settings::copy(config);
+    if (!given.ok()) return finish(outcome_of(given.status()));
+    settings = std::move(given).value();
+  }
+  const bool blocking = settings.blocking();
+  return begin(newcomm, parent.get(), blocking, [=](Communicator& communicator, Handle& handle) {
+    const auto part = get_part(*parent);
+    if (!part.ok()) return communicator.fail(handle, outcome_of(part.status()));
+    return communicator.set_up(
+        handle, {part.value().id, part.value().n_ranks, part.value().rank, settings});
+  });
+}
+
+ncclResult_t split(Handle& handle, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
+  const auto parent = communicator_of(handle);
+  if (parent == nullptr) return refuse_call(handle, Symbol::ncclCommSplit);
+  if (color == NCCL_SPLIT_NOCOLOR) {  // takes part in the exchange, and gets nothing
+    return Group::of_this_thread().run({parent.get(), parent->settings().blocking(), [=] {
+                                          const auto part = parent->split(color, key);
+                                          return part.ok() ? Outcome() : outcome_of(part.status());
+                                        }});
+  }
+  return make_child(parent, newcomm, config, [=](Communicator& from) -> Result<Meeting::Part> {
+    auto part = from.split(color, key);
+    if (!part.ok()) return part.status();
+    return **part;
+  });
+}
+
+ncclResult_t shrink(Handle& handle, std::vector<int> excluded, ncclComm_t* newcomm,
+                    ncclConfig_t* config, int flags) {
+  const auto parent = communicator_of(handle);
+  if (parent == nullptr) return refuse_call(handle, Symbol::ncclCommShrink);
+  if (flags != 0) {
+    return refuse(ncclInvalidUsage,
+                  "ncclCommShrink: a mixed communicator shrinks while it is healthy: after an "
+                  "error abort it, and make a new one");
+  }
+  return make_child(parent, newcomm, config,
+                    [=](Communicator& from) { return from.shrink(excluded); });
+}
+
+ncclResult_t end(Handle& handle, Symbol symbol) {
+  const State state = handle.state.load();
+  const auto communicator = release(handle);
+  if (communicator == nullptr) return refuse_call(handle, symbol);
+  if (symbol == Symbol::ncclCommAbort || state == State::Beginning || state == State::Failed)
+    return finish(communicator->abort());
+  return finish(communicator->destroy());
+}
+
+}  // namespace
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  return guarded([&] {
+    if (id == nullptr) return null_argument("ncclGetUniqueId", "the id");
+    if (InVendor::holds())
+      return call_vendor<decltype(::ncclGetUniqueId)>(*vendor(), Symbol::ncclGetUniqueId, id);
+    auto made = make_id();
+    if (!made.ok()) return finish(outcome_of(made.status()));
+    *id = made.value();
+    return ncclSuccess;
+  });
+}
+HETCCL_NCCL_PROFILED(ncclGetUniqueId)
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int n_ranks,
+                                                       ncclUniqueId id, int rank,
+                                                       ncclConfig_t* config) {
+  return guarded([&] { return init("ncclCommInitRankConfig", comm, n_ranks, id, rank, config); });
+}
+HETCCL_NCCL_PROFILED(ncclCommInitRankConfig)
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* comm, int n_ranks, ncclUniqueId id,
+                                                 int rank) {
+  return guarded([&] { return init("ncclCommInitRank", comm, n_ranks, id, rank, nullptr); });
+}
+HETCCL_NCCL_PROFILED(ncclCommInitRank)
+
+// Every rank has all ids: they meet at the first.
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int n_ranks, int rank,
+                                                         int n_ids, ncclUniqueId* ids,
+                                                         ncclConfig_t* config) {
+  return guarded([&]() -> ncclResult_t {
+    constexpr const char* kCall = "ncclCommInitRankScalable";
+    if (ids == nullptr || n_ids < 1) return null_argument(kCall, "commIds");
+    if (is_ours(*ids)) return init(kCall, comm, n_ranks, *ids, rank, config);
+    if (vendor() == nullptr || vendor()->find(Symbol::ncclCommInitRankScalable) == nullptr)
+      return refuse_without_vendor(Symbol::ncclCommInitRankScalable);
+    if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess)
+      return begun;
+    return finish_vendor(call_vendor<decltype(::ncclCommInitRankScalable)>(
+        *vendor(), Symbol::ncclCommInitRankScalable, comm, n_ranks, rank, n_ids, ids, config));
+  });
+}
+HETCCL_NCCL_PROFILED(ncclCommInitRankScalable)
+
+// The devices of one process have one vendor. Without one its ranks are the host's.
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t* comms, int n_devices,
+                                                const int* devices) {
+  return guarded([&]() -> ncclResult_t {
+    constexpr Symbol kSymbol = Symbol::ncclCommInitAll;
+    if (comms == nullptr) return null_argument(name_of(kSymbol), "comms");
+    if (serving_vendor() != nullptr) {
+      if (vendor()->find(kSymbol) == nullptr) return refuse_without_vendor(kSymbol);
+      if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess)
+        return begun;
+      return finish_vendor(
+          call_vendor<decltype(::ncclCommInitAll)>(*vendor(), kSymbol, comms, n_devices, devices));
+    }
+    ncclUniqueId id;
+    if (const ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
+    Group& group = Group::of_this_thread();
+    ncclResult_t result = group.start();
+    for (int rank = 0; rank < n_devices && result == ncclSuccess; ++rank)
+      result = init(name_of(kSymbol), comms + rank, n_devices, id, rank, nullptr);
+    const ncclResult_t ended = group.end();
+    return result == ncclSuccess ? ended : result;
+  });
+}
+HETCCL_NCCL_PROFILED(ncclCommInitAll)
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                                              ncclComm_t* newcomm, ncclConfig_t* config) {
+  if (newcomm == nullptr) return null_argument("ncclCommSplit", "newcomm");
+  *newcomm = nullptr;
+  return dispatch(
+      comm, Symbol::ncclCommSplit,
+      [&](ncclComm_t own) {
+        return call_vendor<decltype(::ncclCommSplit)>(*vendor(), Symbol::ncclCommSplit, own, color,
+                                                      key, newcomm, config);
+      },
+      [&](Handle& handle) { return split(handle, color, key, newcomm, config); });
+}
+HETCCL_NCCL_PROFILED(ncclCommSplit)
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int n_excluded,
+                                               ncclComm_t* newcomm, ncclConfig_t* config,
+                                               int flags) {
+  if (newcomm == nullptr) return null_argument("ncclCommShrink", "newcomm");
+  if (excluded == nullptr && n_excluded > 0)
+    return null_argument("ncclCommShrink", "excludeRanksList");
+  *newcomm = nullptr;
+  return dispatch(
+      comm, Symbol::ncclCommShrink,
+      [&](ncclComm_t own) {
+        return call_vendor<decltype(::ncclCommShrink)>(
+            *vendor(), Symbol::ncclCommShrink, own, excluded, n_excluded, newcomm, config, flags);
+      },
+      [&](Handle& handle) {
+        return shrink(handle, {excluded, excluded + std::max(n_excluded, 0)}, newcomm, config,
+                      flags);
+      });
+}
+HETCCL_NCCL_PROFILED(ncclCommShrink)
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  return dispatch(
+      comm, Symbol::ncclCommFinalize,
+      [&](ncclComm_t own) {
+        return call_vendor<decltype(::ncclCommFinalize)>(*vendor(), Symbol::ncclCommFinalize, own);
+      },
+      [&](Handle& handle) {
+        const auto communicator = communicator_of(handle);
+        return communicator == nullptr ? refuse_call(handle, Symbol::ncclCommFinalize)
+                                       : finish(communicator->finalize());
+      });
+}
+HETCCL_NCCL_PROFILED(ncclCommFinalize)
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  return guarded([&]() -> ncclResult_t {
+    if (comm == nullptr) return ncclSuccess;
+    if (Handle* const handle = handle_of(comm)) return end(*handle, Symbol::ncclCommDestroy);
+    if (vendor() == nullptr) return refuse_without_vendor(Symbol::ncclCommDestroy);
+    return finish_vendor(
+        call_vendor<decltype(::ncclCommDestroy)>(*vendor(), Symbol::ncclCommDestroy, comm));
+  });
+}
+HETCCL_NCCL_PROFILED(ncclCommDestroy)
+
+HETCCL_NCCL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  return guarded([&]() -> ncclResult_t {
+    if (comm == nullptr) return ncclSuccess;
+    if (Handle* const handle = handle_of(comm)) return end(*handle, Symbol::ncclCommAbort);
+    if (vendor() == nullptr) return refuse_without_vendor(Symbol::ncclCommAbort);
+    return finish_vendor(
+        call_vendor<decltype(::ncclCommAbort)>(*vendor(), Symbol::ncclCommAbort, comm));
+  });
+}
+HETCCL_NCCL_PROFILED(ncclCommAbort)

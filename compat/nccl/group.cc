@@ -1,0 +1,130 @@
+#include "nccl/group.h"
+
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "base/thread.h"
+#include "nccl/vendor.h"
+
+namespace hetccl::nccl {
+namespace {
+
+// One after the other, on the device that was current where they were called.
+Outcome run_in_order(const std::vector<Job>& jobs) {
+  Outcome first;
+  for (const Job& job : jobs) {
+    Outcome outcome = job.run();
+    if (outcome.failed() && !first.failed()) first = std::move(outcome);
+  }
+  return first;
+}
+
+ncclResult_t worse(ncclResult_t a, ncclResult_t b) {
+  const auto rank = [](ncclResult_t code) {
+    return code == ncclSuccess ? 0 : code == ncclInProgress ? 1 : 2;
+  };
+  return rank(b) > rank(a) ? b : a;
+}
+
+}  // namespace
+
+Group& Group::of_this_thread() {
+  thread_local Group group;
+  return group;
+}
+
+ncclResult_t Group::start() {
+  if (InVendor::holds()) return call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupStart);
+  ++depth_;
+  return ncclSuccess;
+}
+
+ncclResult_t Group::enter_vendor() {
+  if (depth_ == 0 || InVendor::holds() || std::exchange(begun_.vendor, true)) return ncclSuccess;
+  return finish_vendor(call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupStart));
+}
+
+ncclResult_t Group::enter_mixed() {
+  if (depth_ == 0 || std::exchange(begun_.mixed, true)) return ncclSuccess;
+  return finish(outcome_of(hetcclGroupStart(), nullptr));
+}
+
+ncclResult_t Group::run(Job job) {
+  if (depth_ > 0) {
+    jobs_.push_back(std::move(job));
+    return ncclSuccess;
+  }
+  if (job.blocking) return finish(job.run());
+  std::vector<Job> one;
+  one.push_back(std::move(job));
+  return run_all(std::move(one));
+}
+
+ncclResult_t Group::end() {
+  if (InVendor::holds()) return call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupEnd);
+  if (depth_ == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+  if (--depth_ > 0) return ncclSuccess;
+  const Libraries begun = std::exchange(begun_, {});
+  ncclResult_t result = run_all(std::exchange(jobs_, {}));
+  if (begun.vendor) {
+    result =
+        worse(result, finish_vendor(call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupEnd)));
+  }
+  if (begun.mixed) result = worse(result, finish(outcome_of(hetcclGroupEnd(), nullptr)));
+  return result;
+}
+
+ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
+  if (depth_ == 0) return refuse(ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
+  const bool simple = !begun_.mixed && jobs_.empty() && depth_ == 1;
+  if (!simple) {
+    return refuse(
+        ncclInvalidUsage,
+        "a group with calls of a mixed communicator, or that makes one, is not estimated");
+  }
+  if (begun_.vendor && vendor()->find(Symbol::ncclGroupSimulateEnd) == nullptr)
+    return refuse(ncclInvalidUsage, vendor()->path + " has no ncclGroupSimulateEnd");
+  depth_ = 0;
+  if (!std::exchange(begun_.vendor, false)) return ncclSuccess;
+  return finish_vendor(
+      call_vendor<ncclResult_t(ncclSimInfo_t*)>(*vendor(), Symbol::ncclGroupSimulateEnd, info));
+}
+
+// A thread for each order, so that ranks of one process do not wait for each other.
+ncclResult_t Group::run_all(std::vector<Job> jobs) {
+  struct Row {
+    std::vector<Job> jobs;
+    Outcome outcome;
+    std::thread thread;
+  };
+  std::map<std::pair<const void*, size_t>, Row> rows;
+  bool blocking = true;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    blocking = blocking && jobs[i].blocking;
+    const size_t alone = jobs[i].order == nullptr ? i + 1 : 0;
+    rows[{jobs[i].order, alone}].jobs.push_back(std::move(jobs[i]));
+  }
+  ncclResult_t result = blocking ? ncclSuccess : ncclInProgress;
+  if (rows.empty()) return ncclSuccess;
+  for (auto& [order, row] : rows) {
+    Row* const place = blocking ? &row : nullptr;  // which lives until the thread is joined
+    auto thread = start_thread("hetccl-init", [jobs = row.jobs, place] {
+      Outcome outcome = run_in_order(jobs);
+      if (place != nullptr) place->outcome = std::move(outcome);
+    });
+    if (!thread.ok())
+      row.outcome = run_in_order(row.jobs);  // later than the others, in this thread
+    else if (blocking)
+      row.thread = std::move(thread).value();
+    else
+      thread.value().detach();
+  }
+  for (auto& [order, row] : rows) {
+    if (row.thread.joinable()) row.thread.join();
+    if (row.outcome.failed()) result = worse(result, finish(row.outcome));
+  }
+  return result;
+}
+
+}  // namespace hetccl::nccl

@@ -1,0 +1,56 @@
+#include "nccl/handles.h"
+
+#include <sys/mman.h>
+
+#include <mutex>
+#include <utility>
+
+namespace hetccl::nccl {
+namespace {
+
+// Pages that nobody touches take no memory; a page of zeros is as good as constructed.
+Handle* reserve() {
+  void* const memory = ::mmap(nullptr, kMostHandles * sizeof(Handle), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<Handle*>(memory);
+}
+
+std::mutex& mutex() {
+  static auto* const made = new std::mutex;  // never destroyed: the process may end in a call
+  return *made;
+}
+
+size_t next = 0;  // guarded by the mutex
+
+}  // namespace
+
+Handle* const first_handle = reserve();
+
+Handle* take_handle(std::shared_ptr<Communicator> communicator) {
+  const std::lock_guard lock(mutex());
+  for (size_t i = 0; first_handle != nullptr && i < kMostHandles; ++i) {
+    Handle& handle = first_handle[next];
+    next = (next + 1) % kMostHandles;
+    if (handle.state.load() != State::Free) continue;
+    handle.communicator = std::move(communicator);
+    handle.vendor.store(nullptr);
+    handle.mixed.store(nullptr);
+    handle.state.store(State::Beginning);
+    return &handle;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Communicator> communicator_of(Handle& handle) {
+  const std::lock_guard lock(mutex());
+  return handle.communicator;
+}
+
+std::shared_ptr<Communicator> release(Handle& handle) {
+  const std::lock_guard lock(mutex());
+  if (handle.communicator == nullptr) return nullptr;
+  handle.state.store(State::Free);
+  return std::exchange(handle.communicator, nullptr);
+}
+
+}  // namespace hetccl::nccl

@@ -1,0 +1,275 @@
+#include "nccl/meeting.h"
+
+#include <sodium.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bootstrap/unique_id.h"
+#include "nccl/outcome.h"
+#include "nccl/vendor.h"
+
+namespace hetccl::nccl {
+namespace {
+
+constexpr size_t kMostLabel = 256;
+
+// One per process. Never destroyed: ranks elsewhere may still use its coordinator.
+Result<bootstrap::Service*> service() {
+  struct Made {
+    Result<std::unique_ptr<bootstrap::Service>> service;
+    pid_t process;
+  };
+  static const auto* const made =
+      new Made{[]() -> Result<std::unique_ptr<bootstrap::Service>> {
+                 HETCCL_ASSIGN(const Config config, Config::from_environment());
+                 return bootstrap::Service::create(config, log());
+               }(),
+               ::getpid()};
+  if (!made->service.ok()) return made->service.status();
+  if (made->process == ::getpid()) return made->service.value().get();
+  return error(ErrorCode::InvalidUsage,
+               "the parent of this forked process has used NCCL: start processes anew, with exec");
+}
+
+bootstrap::UniqueId to_bytes(const ncclUniqueId& id) {
+  bootstrap::UniqueId bytes;
+  static_assert(sizeof bytes == sizeof id.internal);
+  std::memcpy(bytes.data(), id.internal, bytes.size());
+  return bytes;
+}
+ncclUniqueId to_id(const bootstrap::UniqueId& bytes) {
+  ncclUniqueId id;
+  std::memcpy(id.internal, bytes.data(), bytes.size());
+  return id;
+}
+
+Bytes encode(const Card& card) {
+  const std::string text = card.vendor + '\0' + card.cluster;
+  return {text.begin(), text.end()};
+}
+Result<Card> decode_card(const Bytes& bytes, int rank) {
+  const std::string text(bytes.begin(), bytes.end());
+  const size_t end = text.find('\0');
+  Card card{text.substr(0, end), end == std::string::npos ? "" : text.substr(end + 1)};
+  const bool known = card.vendor.empty() || card.vendor == "nccl" || card.vendor == "rccl";
+  if (end != std::string::npos && known && text.size() <= kMostLabel) return card;
+  return error(ErrorCode::InvalidUsage,
+               "rank %d has another build of hetccl's NCCL: all need the same", rank);
+}
+
+Result<Card> own_card() {
+  HETCCL_ASSIGN(const Config config, Config::from_environment());
+  const Vendor* const found = serving_vendor();
+  Card card{found != nullptr ? found->name : "", config.cluster};
+  if (card.cluster.size() + sizeof "nccl" > kMostLabel)
+    return error(ErrorCode::InvalidArgument, "HETCCL_CLUSTER is too long");
+  return card;
+}
+
+// What a message is locked with that members alone may read.
+std::array<uint8_t, crypto_secretbox_KEYBYTES> key_of(const bootstrap::Session& session) {
+  constexpr std::string_view kPurpose = "hetccl_nccl secret";
+  const std::vector<uint8_t>& secret = session.secret();
+  std::array<uint8_t, crypto_secretbox_KEYBYTES> key;
+  crypto_generichash(key.data(), key.size(), reinterpret_cast<const uint8_t*>(kPurpose.data()),
+                     kPurpose.size(), secret.data(), secret.size());
+  return key;
+}
+
+Bytes seal(const Bytes& message, const bootstrap::Session& session) {
+  Bytes sealed(crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES + message.size());
+  randombytes_buf(sealed.data(), crypto_secretbox_NONCEBYTES);
+  crypto_secretbox_easy(sealed.data() + crypto_secretbox_NONCEBYTES, message.data(), message.size(),
+                        sealed.data(), key_of(session).data());
+  return sealed;
+}
+Result<Bytes> unseal(const Bytes& sealed, const bootstrap::Session& session) {
+  constexpr size_t kOverhead = crypto_secretbox_NONCEBYTES + crypto_secretbox_MACBYTES;
+  Bytes message(sealed.size() > kOverhead ? sealed.size() - kOverhead : 0);
+  if (sealed.size() >= kOverhead &&
+      crypto_secretbox_open_easy(message.data(), sealed.data() + crypto_secretbox_NONCEBYTES,
+                                 sealed.size() - crypto_secretbox_NONCEBYTES, sealed.data(),
+                                 key_of(session).data()) == 0) {
+    return message;
+  }
+  return error(ErrorCode::RemoteError, "what rank 0 has sent is not readable");
+}
+
+// Color, key: 8 bytes in little endian.
+struct Choice {
+  int32_t color, key;
+};
+Bytes encode(const Choice& choice) {
+  Bytes bytes(sizeof choice);
+  std::memcpy(bytes.data(), &choice, sizeof choice);
+  return bytes;
+}
+
+struct ShrinkNote {
+  uint64_t number;
+  bootstrap::UniqueId id;  // concealed
+};
+
+}  // namespace
+
+bool is_ours(const ncclUniqueId& id) {
+  return bootstrap::decode(to_bytes(id)).ok();
+}
+
+Result<ncclUniqueId> make_id() {
+  HETCCL_ASSIGN(bootstrap::Service * used, service());
+  HETCCL_ASSIGN(const auto id, used->unique_id());
+  return to_id(id);
+}
+
+Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ranks, int rank,
+                                               const Cancel& cancel) {
+  HETCCL_ASSIGN(bootstrap::Service * used, service());
+  HETCCL_ASSIGN(const Config config, Config::from_environment());
+  HETCCL_ASSIGN(const Card own, own_card());
+  std::unique_ptr<Meeting> meeting(new Meeting);
+  meeting->cancel_ = &cancel;
+  meeting->timeout_ms_ = config.init_timeout_ms;
+  bootstrap::JoinOptions options;
+  options.rank = rank;
+  options.n_ranks = n_ranks;
+  std::array<char, 65> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  options.description = format("host %s, pid %d", host.data(), static_cast<int>(::getpid()));
+  options.timeout_ms = config.init_timeout_ms;
+  options.on_note = [raw = meeting.get()](int from, std::span<const uint8_t> note) {
+    raw->hear(from, note);
+  };
+  options.cancel = &cancel;
+  HETCCL_ASSIGN(meeting->session_, used->join(to_bytes(id), std::move(options)));
+  HETCCL_ASSIGN(const auto cards, meeting->gather(encode(own)));
+  for (size_t i = 0; i < cards.size(); ++i) {
+    HETCCL_ASSIGN(Card card, decode_card(cards[i], static_cast<int>(i)));
+    meeting->cards_.push_back(std::move(card));
+  }
+  return meeting;
+}
+
+Meeting::~Meeting() {
+  if (session_) session_->leave(0);
+}
+
+std::string Meeting::describe() const {
+  std::map<std::string, int> counts;
+  for (const Card& card : cards_) {
+    std::string kind = card.vendor.empty() ? "no GPU library" : card.vendor;
+    if (!card.cluster.empty()) kind += " in cluster " + card.cluster;
+    ++counts[kind];
+  }
+  std::string text;
+  for (const auto& [kind, count] : counts)
+    text += format("%s%s: %d", text.empty() ? "" : ", ", kind.c_str(), count);
+  return text;
+}
+
+bool Meeting::has_one_vendor() const {
+  const Card& first = cards_.front();
+  return !first.vendor.empty() && std::all_of(cards_.begin(), cards_.end(), [&](const Card& card) {
+    return card.vendor == first.vendor && card.cluster == first.cluster;
+  });
+}
+
+Result<std::vector<Bytes>> Meeting::gather(const Bytes& mine) {
+  return session_->all_gather(mine, timeout_ms_);
+}
+
+Result<Bytes> Meeting::share_secret(const Bytes& of_rank_0) {
+  HETCCL_ASSIGN(const auto all, gather(rank() == 0 ? seal(of_rank_0, *session_) : Bytes()));
+  return unseal(all.front(), *session_);
+}
+
+Result<std::optional<Meeting::Part>> Meeting::split(int color, int key) {
+  HETCCL_ASSIGN(const auto said, gather(encode(Choice{color, key})));
+  std::vector<std::pair<int32_t, int>> members;  // key, rank
+  for (int other = 0; other < n_ranks(); ++other) {
+    Choice choice{};
+    const Bytes& bytes = said[static_cast<size_t>(other)];
+    if (bytes.size() != sizeof choice)
+      return error(ErrorCode::InvalidUsage, "rank %d does not split", other);
+    std::memcpy(&choice, bytes.data(), sizeof choice);
+    if (choice.color < 0 && choice.color != NCCL_SPLIT_NOCOLOR)
+      return error(ErrorCode::InvalidArgument, "rank %d's color is %d", other, choice.color);
+    if (choice.color == color) members.emplace_back(choice.key, other);
+  }
+  std::sort(members.begin(), members.end());
+  const bool takes_part = color != NCCL_SPLIT_NOCOLOR;
+  Bytes concealed;
+  if (takes_part && members.front().second == rank()) {
+    HETCCL_ASSIGN(bootstrap::Service * used, service());
+    HETCCL_ASSIGN(const auto id, used->unique_id(*session_));
+    const auto hidden = bootstrap::conceal(id);
+    concealed.assign(hidden.begin(), hidden.end());
+  }
+  HETCCL_ASSIGN(const auto ids, gather(concealed));
+  if (!takes_part) return std::optional<Part>();
+  const Bytes& given = ids[static_cast<size_t>(members.front().second)];
+  bootstrap::UniqueId id;
+  if (given.size() != id.size())
+    return error(ErrorCode::InvalidUsage, "rank %d does not split", members.front().second);
+  std::copy(given.begin(), given.end(), id.begin());
+  HETCCL_ASSIGN(id, bootstrap::reveal(id, *session_));
+  const auto place = std::find_if(members.begin(), members.end(),
+                                  [&](const auto& one) { return one.second == rank(); });
+  return std::optional<Part>(
+      {to_id(id), static_cast<int>(members.size()), static_cast<int>(place - members.begin())});
+}
+
+Result<Meeting::Part> Meeting::shrink(std::span<const int> excluded) {
+  std::vector<int> stay;
+  for (int other = 0; other < n_ranks(); ++other)
+    if (std::find(excluded.begin(), excluded.end(), other) == excluded.end()) stay.push_back(other);
+  const auto place = std::find(stay.begin(), stay.end(), rank());
+  if (place == stay.end())
+    return error(ErrorCode::InvalidArgument, "rank %d excludes itself: it must not call", rank());
+  const uint64_t number = shrinks_++;
+  Part part{{}, static_cast<int>(stay.size()), static_cast<int>(place - stay.begin())};
+  if (part.rank != 0) {
+    HETCCL_ASSIGN(part.id, wait_for_id(stay.front(), number));
+    return part;
+  }
+  HETCCL_ASSIGN(bootstrap::Service * used, service());
+  HETCCL_ASSIGN(const auto id, used->unique_id(*session_));
+  part.id = to_id(id);
+  const ShrinkNote note{number, bootstrap::conceal(id)};
+  Bytes bytes(sizeof note);
+  std::memcpy(bytes.data(), &note, sizeof note);
+  for (const int other : stay)
+    if (other != rank()) HETCCL_TRY(session_->tell(other, bytes));
+  return part;
+}
+
+void Meeting::hear(int from, std::span<const uint8_t> bytes) {
+  ShrinkNote note{};
+  if (bytes.size() != sizeof note) return;
+  std::memcpy(&note, bytes.data(), sizeof note);
+  const std::lock_guard lock(mutex_);
+  constexpr size_t kMost = 1024;  // from a member, who may be mistaken
+  if (ids_.size() < kMost) ids_[{from, note.number}] = to_id(note.id);
+  heard_.notify_all();
+}
+
+Result<ncclUniqueId> Meeting::wait_for_id(int from, uint64_t number) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
+  std::unique_lock lock(mutex_);
+  while (!ids_.contains({from, number})) {
+    if (cancel_->is_set()) return cancel_->reason();
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return error(ErrorCode::Timeout, "rank %d has not shrunk the communicator within %lld ms",
+                   from, static_cast<long long>(timeout_ms_));
+    }
+    heard_.wait_for(lock, std::chrono::milliseconds(50));  // and looks for an abort
+  }
+  const ncclUniqueId concealed = ids_.extract({from, number}).mapped();
+  lock.unlock();
+  HETCCL_ASSIGN(const auto id, bootstrap::reveal(to_bytes(concealed), *session_));
+  return to_id(id);
+}
+
+}  // namespace hetccl::nccl

@@ -1,0 +1,91 @@
+#include "nccl/outcome.h"
+
+#include "base/config.h"
+
+namespace hetccl::nccl {
+namespace {
+
+thread_local std::string newest;
+
+ncclResult_t code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::Ok:
+      return ncclSuccess;
+    case ErrorCode::InvalidArgument:
+      return ncclInvalidArgument;
+    case ErrorCode::InvalidUsage:
+    case ErrorCode::Unsupported:
+      return ncclInvalidUsage;
+    case ErrorCode::SystemError:
+      return ncclSystemError;
+    case ErrorCode::RemoteError:
+    case ErrorCode::Timeout:  // which programs for NCCL before 2.30 do not know
+      return ncclRemoteError;
+    case ErrorCode::InternalError:
+    case ErrorCode::Aborted:
+      break;
+  }
+  return ncclInternalError;
+}
+
+ErrorCode code_of(hetcclResult_t result) {
+  switch (result) {
+    case hetcclUnsupported:
+      return ErrorCode::Unsupported;
+    case hetcclSystemError:
+      return ErrorCode::SystemError;
+    case hetcclInvalidArgument:
+      return ErrorCode::InvalidArgument;
+    case hetcclInvalidUsage:
+      return ErrorCode::InvalidUsage;
+    case hetcclRemoteError:
+      return ErrorCode::RemoteError;
+    case hetcclTimeout:
+      return ErrorCode::Timeout;
+    case hetcclAborted:
+      return ErrorCode::Aborted;
+    default:
+      return ErrorCode::InternalError;
+  }
+}
+
+}  // namespace
+
+Outcome outcome_of(const Status& status) {
+  return {code_of(status.code()), status.message()};
+}
+
+Outcome outcome_of(hetcclResult_t result, hetcclComm_t comm) {
+  if (result == hetcclSuccess) return {};
+  if (result == hetcclInProgress) return {ncclInProgress, ""};
+  const char* text = hetcclGetLastError(nullptr);
+  if (*text == '\0' && comm != nullptr) text = hetcclGetLastError(comm);
+  return {code_of(code_of(result)), *text == '\0' ? hetcclGetErrorString(result) : text};
+}
+
+const Log& log() {
+  static const Log made = [] {
+    const auto config = Config::from_environment();
+    return Log{
+        parse_log_level(config.ok() ? config.value().log_level : "").value_or(LogLevel::Warn), -1};
+  }();
+  return made;
+}
+
+ncclResult_t finish(const Outcome& outcome) {
+  if (!outcome.failed()) return outcome.code;
+  newest = outcome.text;
+  log().warn("%s", newest.c_str());
+  return outcome.code;
+}
+
+ncclResult_t finish_vendor(ncclResult_t code) {
+  if (code != ncclSuccess && code != ncclInProgress) newest.clear();
+  return code;
+}
+
+const std::string& last_error() {
+  return newest;
+}
+
+}  // namespace hetccl::nccl

@@ -1,0 +1,72 @@
+// The vendor's own NCCL or RCCL, which this library stands before.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "base/config.h"
+#include "base/dynlib.h"
+#include "device/gpu/api.h"
+
+namespace hetccl::nccl {
+
+enum class Symbol : size_t {
+#define OWN(name) name,
+#define VENDOR(name, words, comm) name,
+#include "nccl/symbols.def"
+#undef OWN
+#undef VENDOR
+  Count
+};
+
+/// The name of a function in a library.
+const char* name_of(Symbol symbol);
+
+struct Vendor {
+  std::string name;  ///< "nccl", "rccl"
+  std::string path;
+  int version = 0;     ///< 23203
+  bool given = false;  ///< HETCCL_NCCL_LIBRARY or HETCCL_RCCL_LIBRARY names it
+  std::array<void*, static_cast<size_t>(Symbol::Count)> functions{};  ///< null: it lacks one
+  std::vector<DynLib> libraries;                                      ///< keep the functions valid
+
+  [[nodiscard]] void* find(Symbol symbol) const { return functions[static_cast<size_t>(symbol)]; }
+  /// hetccl's name for the calling thread's GPU: "cuda", "hip".
+  [[nodiscard]] const char* device() const { return name == "rccl" ? "hip" : "cuda"; }
+};
+
+/// What HETCCL_NCCL_LIBRARY or HETCCL_RCCL_LIBRARY names; else the library that the program is
+/// linked with, has loaded, or that the system finds. Null: none. Looked for once, without a call
+/// of a GPU's driver, since the program may fork yet. Thread-safe, as what follows.
+const Vendor* vendor();
+/// The same, where this machine has a GPU for it, or the environment names it: what can serve a
+/// communicator.
+const Vendor* serving_vendor();
+/// The runtime of its GPUs; null where none is found.
+const device::gpu::Api* gpu_runtime();
+/// "no NCCL: ...; no RCCL: ...".
+const std::string& why_no_vendor();
+
+/// While it lives, this thread's calls of public functions come from the vendor's library, which
+/// calls its own by their names.
+class InVendor {
+ public:
+  InVendor() { ++depth(); }
+  ~InVendor() { --depth(); }
+  InVendor(const InVendor&) = delete;
+  InVendor& operator=(const InVendor&) = delete;
+  static bool holds() { return depth() > 0; }
+
+ private:
+  static int& depth();
+};
+
+/// Calls the vendor's function, which it has.
+template <typename Function, typename... Args>
+auto call_vendor(const Vendor& vendor, Symbol symbol, Args... args) {
+  const InVendor inside;
+  return reinterpret_cast<Function*>(vendor.find(symbol))(args...);
+}
+
+}  // namespace hetccl::nccl
