@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "bootstrap/unique_id.h"
+#include "net/resolve.h"
 #include "nccl/outcome.h"
 #include "nccl/vendor.h"
 
@@ -15,22 +18,48 @@ namespace {
 
 constexpr size_t kMostLabel = 256;
 
+struct OwnService {
+  Result<std::unique_ptr<bootstrap::Service>> service;
+  pid_t process;
+
+  [[nodiscard]] Result<bootstrap::Service*> get() const {
+    if (!service.ok()) return service.status();
+    if (process == ::getpid()) return service.value().get();
+    return error(ErrorCode::InvalidUsage,
+                 "the parent of this forked process has used NCCL: start processes anew, with exec");
+  }
+};
+
+// With a port of its own, or any.
+OwnService* start_service(const std::string& port_range) {
+  auto config = Config::from_environment();
+  if (!config.ok()) return new OwnService{config.status(), ::getpid()};
+  if (!port_range.empty()) config->port_range = port_range;
+  return new OwnService{bootstrap::Service::create(*config, log()), ::getpid()};
+}
+
 // One per process. Never destroyed: ranks elsewhere may still use its coordinator.
 Result<bootstrap::Service*> service() {
-  struct Made {
-    Result<std::unique_ptr<bootstrap::Service>> service;
-    pid_t process;
-  };
-  static const auto* const made =
-      new Made{[]() -> Result<std::unique_ptr<bootstrap::Service>> {
-                 HETCCL_ASSIGN(const Config config, Config::from_environment());
-                 return bootstrap::Service::create(config, log());
-               }(),
-               ::getpid()};
-  if (!made->service.ok()) return made->service.status();
-  if (made->process == ::getpid()) return made->service.value().get();
-  return error(ErrorCode::InvalidUsage,
-               "the parent of this forked process has used NCCL: start processes anew, with exec");
+  static const OwnService* const made = start_service("");
+  return made->get();
+}
+
+// NCCL_COMM_ID: "host:port", where rank 0 serves ids that every process makes for itself; "" if it
+// is not set.
+std::string known_place() {
+  const char* text = std::getenv("NCCL_COMM_ID");
+  return text != nullptr ? text : "";
+}
+
+// Rank 0 serves an id of the known place, at its port.
+Status serve_at_known_place(const bootstrap::UniqueId& id) {
+  HETCCL_ASSIGN(const auto invitation, bootstrap::decode(id));
+  HETCCL_ASSIGN(const auto addresses, net::resolve(known_place()));
+  if (invitation.addresses.front().text() != addresses.front().text()) return {};
+  const std::string port = known_place().substr(known_place().rfind(':') + 1);
+  static const OwnService* const made = start_service(port + "-" + port);
+  HETCCL_ASSIGN(bootstrap::Service * served, made->get());
+  return served->serve(id).with("NCCL_COMM_ID=" + known_place());
 }
 
 bootstrap::UniqueId to_bytes(const ncclUniqueId& id) {
@@ -119,9 +148,12 @@ bool is_ours(const ncclUniqueId& id) {
 }
 
 Result<ncclUniqueId> make_id() {
+  static std::atomic<uint64_t> made_here{0};
   HETCCL_ASSIGN(bootstrap::Service * used, service());
-  HETCCL_ASSIGN(const auto id, used->unique_id());
-  return to_id(id);
+  const std::string place = known_place();
+  auto id = place.empty() ? used->unique_id() : used->id_at(place, made_here++);
+  if (!id.ok()) return id.status();
+  return to_id(id.value());
 }
 
 Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ranks, int rank,
@@ -129,6 +161,7 @@ Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ran
   HETCCL_ASSIGN(bootstrap::Service * used, service());
   HETCCL_ASSIGN(const Config config, Config::from_environment());
   HETCCL_ASSIGN(const Card own, own_card());
+  if (rank == 0 && !known_place().empty()) HETCCL_TRY(serve_at_known_place(to_bytes(id)));
   std::unique_ptr<Meeting> meeting(new Meeting);
   meeting->cancel_ = &cancel;
   meeting->timeout_ms_ = config.init_timeout_ms;

@@ -150,6 +150,13 @@ class Service {
   /// The same for ranks of `parent`: the new secret follows from theirs, so that the id can travel
   /// over `parent`'s connections concealed.
   Result<UniqueId> unique_id(const Session& parent);
+  /// An id that every process of a job makes for itself, without hearing of it: of the coordinator
+  /// that one of them `serve`s at `place`, "host:port". `number` tells ids of one place apart. Its
+  /// secret is HETCCL_SECRET_FILE's alone: InvalidUsage without one.
+  Result<UniqueId> id_at(const std::string& place, uint64_t number);
+  /// Starts the coordinator of an id of `id_at` here, unless it serves it already: the process
+  /// whose HETCCL_PORT_RANGE is the place's port.
+  Status serve(const UniqueId& id);
   /// For the end of the process: waits until the coordinator here, if there is one, has heard what
   /// this process's sessions said last, so that the others know it too. At most half a second.
   void settle();

@@ -134,6 +134,28 @@ TEST_CASE("a rank with another secret file, or none, is told so; the others when
   }
 }
 
+TEST_CASE("ranks meet at a known place, by the file's secret alone") {
+  SecretFiles files;
+  const std::string secret = files("a secret of some bytes"), other = files("another secret, too");
+  const uint16_t port = net::listen(config()).value().port;  // free again
+  Config at_port = config();
+  at_port.secret_file = secret;
+  at_port.port_range = std::to_string(port) + "-" + std::to_string(port);
+  const auto serves = Service::create(at_port, Log{LogLevel::Error}).value();
+  const auto joins = service_with({false, secret}), stranger = service_with({false, other});
+  const std::string place = "127.0.0.1:" + std::to_string(port);
+  for (const uint64_t number : {0, 1}) {
+    const UniqueId id = serves->id_at(place, number).value();
+    CHECK(joins->id_at(place, number).value() == id);
+    CHECK(joins->id_at(place, number + 2).value() != id);
+    REQUIRE(serves->serve(id).ok());
+    CHECK_FALSE(stranger->join(id, options(1, 2, 200)).ok());
+    CHECK(complete(join_all({serves.get(), joins.get()}, id, 2)));
+  }
+  CHECK(contains(service()->id_at(place, 0).status().message(), "need HETCCL_SECRET_FILE"));
+  CHECK_FALSE(joins->id_at("nowhere", 0).ok());
+}
+
 TEST_CASE("the secret of a session depends on the file, and a bad file is an error at once") {
   SecretFiles files;
   const auto with = service_with({false, files("a secret of some bytes")});

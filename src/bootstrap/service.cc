@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "bootstrap/loop.h"
 #include "bootstrap/unique_id.h"
 #include "net/auth.h"
+#include "net/resolve.h"
 #include "net/secret_file.h"
 
 namespace hetccl::bootstrap {
@@ -117,6 +119,35 @@ Service::~Service() {
     impl_->clients->clear();
   });
   impl_->loop->stop(kFarewellTime);
+}
+
+// No secret: that of the file is mixed in where it is used.
+Result<UniqueId> Service::id_at(const std::string& place, uint64_t number) {
+  if (impl_->config.secret_file.empty()) {
+    return error(ErrorCode::InvalidUsage,
+                 "ranks that meet at a known place need HETCCL_SECRET_FILE, the same on all: "
+                 "anybody could join them");
+  }
+  Invitation invitation;
+  HETCCL_ASSIGN(invitation.addresses, net::resolve(place));
+  if (invitation.addresses.size() > kMaxAddresses) invitation.addresses.resize(kMaxAddresses);
+  const std::string text = format("%s #%llu", place.c_str(), static_cast<unsigned long long>(number));
+  const net::Mac digest = net::authenticate({}, text.data(), text.size());
+  invitation.secret.assign(digest.begin(), digest.end());
+  std::memcpy(&invitation.communicator, invitation.secret.data(), sizeof invitation.communicator);
+  return encode(invitation);
+}
+
+Status Service::serve(const UniqueId& id) {
+  HETCCL_ASSIGN(const Invitation invitation, decode(id));
+  HETCCL_ASSIGN(const std::shared_ptr<Loop> running, impl_->start_loop());
+  HETCCL_TRY(impl_->start_coordinator().with("starting the coordinator"));
+  net::Key key = net::job_key(invitation.secret, impl_->file_secret);
+  running->run([&] {
+    impl_->coordinator->add(invitation.communicator, std::move(key),
+                            net::list_of(invitation.addresses));
+  });
+  return {};
 }
 
 Result<UniqueId> Service::Impl::invite(const Session* parent) {

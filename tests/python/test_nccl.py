@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import commands
 import pytest
+from patience import HANG
 
 from hetccl import nccl
 
@@ -23,11 +25,12 @@ class Id(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_byte * 128)]
 rank, size, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 uid = Id()
-if rank == 0:
+if rank == 0 or "NCCL_COMM_ID" in os.environ:
     assert nccl.ncclGetUniqueId(ctypes.byref(uid)) == 0
-    with open(path + ".draft", "wb") as file:
-        file.write(bytes(uid))
-    os.rename(path + ".draft", path)
+    if rank == 0:
+        with open(path + ".draft", "wb") as file:
+            file.write(bytes(uid))
+        os.rename(path + ".draft", path)
 else:
     import time
     while not os.path.exists(path):
@@ -86,16 +89,18 @@ def test_sonames_let_programs_find_it() -> None:
         assert f"[{name}]" in dynamic
 
 
-def test_a_program_that_opens_nccl_by_ctypes_runs(tmp_path: Path) -> None:
+def run_by_ctypes(folder: Path, **settings: str) -> list[subprocess.CompletedProcess[str]]:
+    """Three ranks that open the stand-in by its path."""
     environment = {
         **os.environ,
         **HOST_ALONE,
+        **settings,
         "NCCL_SO_PATH": str(nccl.STAND_INS / "libnccl.so.2"),
         "NCCL_SOCKET_IFNAME": "lo",
     }
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", CTYPES_RANK, str(rank), "3", str(tmp_path / "id")],
+            [sys.executable, "-c", CTYPES_RANK, str(rank), "3", str(folder / "id")],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -103,10 +108,36 @@ def test_a_program_that_opens_nccl_by_ctypes_runs(tmp_path: Path) -> None:
         )
         for rank in range(3)
     ]
+    done = []
     for rank in ranks:
-        out, err = rank.communicate(timeout=120)
-        assert rank.returncode == 0, err
-        assert out.split() == ["6.0"]
+        out, err = rank.communicate(timeout=HANG)
+        done.append(subprocess.CompletedProcess(rank.args, rank.returncode, out, err))
+    return done
+
+
+def test_a_program_that_opens_nccl_by_ctypes_runs(tmp_path: Path) -> None:
+    for rank in run_by_ctypes(tmp_path):
+        assert rank.returncode == 0, rank.stderr
+        assert rank.stdout.split() == ["6.0"]
+
+
+def test_ranks_meet_at_a_known_place(tmp_path: Path) -> None:
+    """With NCCL_COMM_ID every rank makes the id for itself; the secret is a file's."""
+    secret = tmp_path / "secret"
+    secret.write_text("for this test alone\n" * 3)
+    secret.chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    settings = {"NCCL_COMM_ID": f"127.0.0.1:{port}", "HETCCL_SECRET_FILE": str(secret)}
+    for rank in run_by_ctypes(tmp_path, **settings):
+        assert rank.returncode == 0, rank.stderr
+        assert rank.stdout.split() == ["6.0"]
+
+
+def test_a_known_place_needs_a_secret(tmp_path: Path) -> None:
+    for rank in run_by_ctypes(tmp_path, NCCL_COMM_ID="127.0.0.1:4711"):
+        assert rank.returncode != 0
+        assert "need HETCCL_SECRET_FILE" in rank.stderr
 
 
 def test_info_tells_which_nccl_a_process_uses() -> None:
