@@ -87,6 +87,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Ends the communicator because of what was thrown in the background.
   void on_exception(const Status& why);
   // split.cc
+  Status ended();
   Result<std::shared_ptr<Communicator>> make_child(const CommunicatorOptions* options);
   Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
   Result<Seat> find_seat_among(const std::vector<int>& members, TimePoint deadline);
@@ -95,7 +96,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<const void> lease_;  ///< the first: it goes last
   Context context_;
   Membership membership_{context_};
-  Gathering gathering_{membership_, *context_.cancel};
+  Gathering gathering_{{[this]() -> bootstrap::Session& { return membership_.session(); },
+                        [this](int rank) { return membership_.departures().has_left(rank); },
+                        [this] { return ended(); }}};
   Fabric fabric_{context_, membership_};
   Dispatch dispatch_{context_, membership_, fabric_, chores_};
   // The last: its thread uses all of the above.

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/membership.h"
-
 namespace hetccl::comm {
 namespace {
 
 constexpr size_t kHead = 2 + sizeof(uint64_t);  // the mark, the kind, and the number
 constexpr std::chrono::milliseconds kLook{20};  // at what nobody announces
-constexpr std::chrono::seconds kReminder{1};    // a note may get lost
 constexpr size_t kMostNamed = 8;
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -29,13 +26,13 @@ bool has(const std::vector<uint8_t>& bits, size_t rank) {
 Result<bootstrap::UniqueId> Gathering::agree(const std::vector<int>& members, const MakeId& make_id,
                                              TimePoint deadline) {
   const int leader = members.front();
-  return leader == membership_.rank() ? lead(members, make_id, deadline)
-                                      : follow(leader, members, deadline);
+  return leader == of_.session().rank() ? lead(members, make_id, deadline)
+                                        : follow(leader, members, deadline);
 }
 
 // One bit for each rank of the communicator.
 Gathering::Bytes Gathering::ask_of(const std::vector<int>& members) const {
-  Bytes bits((static_cast<size_t>(membership_.n_ranks()) + 7) / 8);
+  Bytes bits((static_cast<size_t>(of_.session().n_ranks()) + 7) / 8);
   for (const int rank : members) {
     uint8_t& byte = bits[static_cast<size_t>(rank) / 8];
     byte = static_cast<uint8_t>(byte | 1U << (rank % 8));
@@ -49,8 +46,7 @@ Result<bootstrap::UniqueId> Gathering::lead(const std::vector<int>& members, con
   if (status.ok()) status = compare_asks(members);
   Result<bootstrap::UniqueId> id = status.ok() ? make_id() : status;
   if (id.ok()) {
-    const bootstrap::UniqueId concealed = bootstrap::conceal(id.value());
-    answer(members, Kind::Id, {concealed.begin(), concealed.end()});
+    answer(members, Kind::Id, {id->begin(), id->end()});
   } else {
     const std::string text = format("rank %d: %s", members.front(), id.status().message().c_str());
     Bytes bytes = {static_cast<uint8_t>(id.status().code())};
@@ -65,19 +61,26 @@ bool Gathering::has_asked(int member) {
   return asked_[member].number > answered_[member].number;
 }
 
+// All ranks learn of a departure: who comes late waits for no answer.
+Status Gathering::check_left(const std::vector<int>& members) const {
+  for (const int rank : members) {
+    if (of_.has_left(rank)) {
+      return error(ErrorCode::RemoteError, "rank %d has left the communicator: exclude it, too",
+                   rank);
+    }
+  }
+  return {};
+}
+
 Status Gathering::await_asks(const std::vector<int>& members, TimePoint deadline) {
   std::unique_lock lock(mutex_);
   for (;;) {
     std::vector<int> missing;
     for (const int rank : members) {
-      if (rank != membership_.rank() && !has_asked(rank)) missing.push_back(rank);
+      if (rank != of_.session().rank() && !has_asked(rank)) missing.push_back(rank);
     }
     if (missing.empty()) return {};
-    for (const int rank : missing) {
-      if (!membership_.departures().has_left(rank)) continue;
-      return error(ErrorCode::RemoteError, "rank %d has left the communicator: exclude it, too",
-                   rank);
-    }
+    HETCCL_TRY(check_left(missing));
     HETCCL_ASSIGN(const bool in_time, await_news(lock, deadline));
     if (in_time) continue;
     return error(ErrorCode::Timeout, "rank %s has not called hetcclCommShrink: exclude it, too",
@@ -89,7 +92,7 @@ Status Gathering::compare_asks(const std::vector<int>& members) {
   const Bytes mine = ask_of(members);
   const std::lock_guard lock(mutex_);
   for (const int rank : members) {
-    if (rank == membership_.rank()) continue;
+    if (rank == of_.session().rank()) continue;
     const Bytes& theirs = asked_[rank].bytes;
     if (theirs == mine) continue;
     if (theirs.size() != mine.size())
@@ -110,7 +113,7 @@ void Gathering::answer(const std::vector<int>& members, Kind kind, const Bytes& 
     Note note{0, bytes, kind};
     {
       const std::lock_guard lock(mutex_);
-      if (rank == membership_.rank() || !has_asked(rank)) continue;
+      if (rank == of_.session().rank() || !has_asked(rank)) continue;
       note.number = asked_[rank].number;
       answered_[rank] = note;
     }
@@ -124,7 +127,7 @@ Result<bootstrap::UniqueId> Gathering::read_answer(int leader, const Note& heard
   bootstrap::UniqueId id;
   if (heard.kind == Kind::Id && bytes.size() == id.size()) {
     std::copy(bytes.begin(), bytes.end(), id.begin());
-    return bootstrap::reveal(id, membership_.session());
+    return id;
   }
   if (heard.kind != Kind::Refusal || bytes.empty() || bytes[0] == 0 || bytes[0] > kLast)
     return error(ErrorCode::RemoteError, "rank %d sent a malformed note", leader);
@@ -134,7 +137,7 @@ Result<bootstrap::UniqueId> Gathering::read_answer(int leader, const Note& heard
 Result<bootstrap::UniqueId> Gathering::follow(int leader, const std::vector<int>& members,
                                               TimePoint deadline) {
   const Note ask{++asks_, ask_of(members), Kind::Ask};
-  const Status status = await_answer(leader, ask, deadline);
+  const Status status = await_answer(ask, members, deadline);
   if (!status.ok()) {  // or else the leader would take it for an answer to its next call
     static_cast<void>(tell(leader, {ask.number, {}, Kind::Withdrawal}));
     return status;
@@ -143,16 +146,15 @@ Result<bootstrap::UniqueId> Gathering::follow(int leader, const std::vector<int>
   return read_answer(leader, heard_[leader]);
 }
 
-Status Gathering::await_answer(int leader, const Note& ask, TimePoint deadline) {
+Status Gathering::await_answer(const Note& ask, const std::vector<int>& members,
+                               TimePoint deadline) {
+  const int leader = members.front();
   const auto& clock = steady_clock();
   TimePoint due = clock.now();
   for (std::unique_lock lock(mutex_); heard_[leader].number != ask.number;) {
-    if (membership_.departures().has_left(leader)) {
-      return error(ErrorCode::RemoteError, "rank %d has left the communicator: exclude it, too",
-                   leader);
-    }
+    HETCCL_TRY(check_left(members));
     if (clock.now() >= due) {
-      due += kReminder;
+      due += reminder_;
       lock.unlock();
       HETCCL_TRY(tell(leader, ask));
       lock.lock();
@@ -170,12 +172,10 @@ Status Gathering::await_answer(int leader, const Note& ask, TimePoint deadline) 
 
 // False at the deadline; true: something may have changed.
 Result<bool> Gathering::await_news(std::unique_lock<std::mutex>& lock, TimePoint deadline) {
-  Verdict& verdict = membership_.verdict();
-  if (verdict.failed()) {
-    lock.unlock();
-    return verdict.await();
-  }
-  if (cancel_.is_set()) return cancel_.reason();
+  lock.unlock();
+  const Status ended = of_.ended();
+  lock.lock();
+  HETCCL_TRY(ended);
   if (steady_clock().now() >= deadline) return false;
   news_.wait_for(lock, kLook);
   return true;
@@ -187,7 +187,7 @@ Status Gathering::tell(int to, const Note& note) {
   bytes[1] = static_cast<uint8_t>(note.kind);
   std::memcpy(&bytes[2], &note.number, sizeof note.number);
   std::copy(note.bytes.begin(), note.bytes.end(), bytes.begin() + kHead);
-  return membership_.session().tell(to, std::move(bytes));
+  return of_.session().tell(to, std::move(bytes));
 }
 
 void Gathering::on_note(int from, std::span<const uint8_t> note) {

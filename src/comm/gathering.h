@@ -11,15 +11,13 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "base/cancel.h"
 #include "base/clock.h"
 #include "bootstrap/bootstrap.h"
 
 namespace hetccl::comm {
-
-class Membership;
 
 /// Thread-safe; but one thread at a time calls `agree`.
 class Gathering {
@@ -27,14 +25,20 @@ class Gathering {
   /// The first byte of its notes.
   static constexpr uint8_t kMark = 'G';
   using MakeId = std::function<Result<bootstrap::UniqueId>()>;
+  /// The communicator, as far as this has to know it.
+  struct Of {
+    std::function<bootstrap::Session&()> session;
+    std::function<bool(int rank)> has_left;
+    std::function<Status()> ended;  ///< why nobody waits any more; ok while it goes on
+  };
 
-  /// Both outlive it. `cancel` ends what waits.
-  Gathering(Membership& membership, const Cancel& cancel)
-      : membership_(membership), cancel_(cancel) {}
+  /// Who waits for an answer reminds the leader after `reminder`, since notes may get lost.
+  explicit Gathering(Of of, std::chrono::milliseconds reminder = std::chrono::seconds(1))
+      : of_(std::move(of)), reminder_(reminder) {}
 
   /// Collective over `members`, ranks in ascending order, this one among them: the id that the
-  /// first of them has made, for ranks of this communicator. Timeout names the members that have
-  /// not called, InvalidUsage those that have called with other members; the communicator goes on.
+  /// first of them has made, which travels as it is. Timeout names the members that have not
+  /// called, InvalidUsage those that have called with other members; the communicator goes on.
   Result<bootstrap::UniqueId> agree(const std::vector<int>& members, const MakeId& make_id,
                                     TimePoint deadline);
 
@@ -54,7 +58,8 @@ class Gathering {
                                    TimePoint deadline);
   Result<bootstrap::UniqueId> follow(int leader, const std::vector<int>& members,
                                      TimePoint deadline);
-  Status await_answer(int leader, const Note& ask, TimePoint deadline);
+  Status await_answer(const Note& ask, const std::vector<int>& members, TimePoint deadline);
+  [[nodiscard]] Status check_left(const std::vector<int>& members) const;
   [[nodiscard]] Result<bootstrap::UniqueId> read_answer(int leader, const Note& heard) const;
   Status await_asks(const std::vector<int>& members, TimePoint deadline);
   Status compare_asks(const std::vector<int>& members);
@@ -64,8 +69,8 @@ class Gathering {
   [[nodiscard]] Bytes ask_of(const std::vector<int>& members) const;
   Status tell(int to, const Note& note);
 
-  Membership& membership_;
-  const Cancel& cancel_;
+  const Of of_;
+  const std::chrono::milliseconds reminder_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable news_;
   std::map<int, Note> asked_;     // the newest of each rank

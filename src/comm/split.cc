@@ -142,12 +142,22 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
   return seat;
 }
 
+// Why ranks that gather wait in vain.
+Status Communicator::ended() {
+  Verdict& verdict = membership_.verdict();
+  return verdict.failed() ? verdict.await() : context_.cancel->reason();
+}
+
 Result<Communicator::Seat> Communicator::find_seat_among(const std::vector<int>& members,
                                                          TimePoint deadline) {
   auto& session = membership_.session();
-  const auto make_id = [&] { return context_.runtime.service().unique_id(session); };
+  const auto make_id = [&]() -> Result<bootstrap::UniqueId> {
+    HETCCL_ASSIGN(const auto id, context_.runtime.service().unique_id(session));
+    return bootstrap::conceal(id);
+  };
   Seat seat;
-  HETCCL_ASSIGN(seat.id, gathering_.agree(members, make_id, deadline));
+  HETCCL_ASSIGN(const auto concealed, gathering_.agree(members, make_id, deadline));
+  HETCCL_ASSIGN(seat.id, bootstrap::reveal(concealed, session));
   const auto self = std::find(members.begin(), members.end(), session.rank());
   seat.rank = static_cast<int>(self - members.begin());
   seat.n_ranks = static_cast<int>(members.size());
