@@ -83,9 +83,9 @@ Status Endpoint::open_gpu(char* bus_id, size_t bytes) {
 
 Status Endpoint::join(const hetcclUniqueId& id, int size, int rank, int place_on_gpu) {
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  const std::string device = format("cuda:%d", place_.gpu);
+  const std::string device = place_.on_host() ? "host" : format("cuda:%d", place_.gpu);
   const std::string cluster = format("mpi-%d", place_on_gpu);
-  config.device = place_.on_host() ? nullptr : device.c_str();
+  config.device = device.c_str();
   if (place_on_gpu > 0) config.cluster = cluster.c_str();
   config.timeout_ms = Job::get()->timeout_ms();
   return status_of(hetcclCommInitRankConfig(&comm_, size, id, rank, &config), nullptr);

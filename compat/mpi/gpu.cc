@@ -1,6 +1,5 @@
 #include "mpi/gpu.h"
 
-#include <link.h>
 #include <sched.h>
 
 #include <atomic>
@@ -13,18 +12,6 @@ namespace hetccl::mpi {
 namespace {
 
 using device::gpu::Api;
-
-// How many libraries the process has loaded in all.
-uint64_t count_loads() {
-  uint64_t count = 0;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* place) {
-        *static_cast<uint64_t*>(place) = info->dlpi_adds;
-        return 1;
-      },
-      &count);
-  return count;
-}
 
 // The driver, once the program has loaded it; null before.
 std::shared_ptr<const Api> api() {
@@ -42,7 +29,7 @@ const Api* api_if_loaded() {
   static std::atomic<const Api*> known{nullptr};
   static std::atomic<uint64_t> looked{0};
   if (const Api* found = known.load(std::memory_order_acquire)) return found;
-  const uint64_t loads = count_loads();
+  const uint64_t loads = count_library_loads();
   if (looked.load(std::memory_order_acquire) == loads) return known.load();
   const Api* found = loaded_libraries("libcuda.so").empty() ? nullptr : api().get();
   known.store(found);

@@ -1,4 +1,4 @@
-"""The directive ``c-header``: a C header's declarations and their doc comments, as Sphinx's own.
+"""The directive ``c-header``: declarations of C headers and their doc comments, as Sphinx's own.
 
 cxxheaderparser reads the header; Sphinx's C domain checks the declarations and links them. Doc
 comments are Markdown. A public name without one is a warning, which fails the build.
@@ -37,10 +37,11 @@ _TYPEDEF = re.compile(
 
 
 class Header:
-    """A parsed header and the text of its comments."""
+    """Parsed headers, one after the other, and the text of their comments."""
 
-    def __init__(self, path: Path) -> None:
-        text = _DIRECTIVE.sub("", path.read_text(encoding="utf-8"))
+    def __init__(self, *paths: Path) -> None:
+        text = "".join(path.read_text(encoding="utf-8") for path in paths)
+        text = _DIRECTIVE.sub("", text)
         text = re.sub(r"\b[A-Z]+_API\b", "", text)
         self.undocumented: list[str] = []  # names that lack a comment, once drawn
         self.data: ParsedData = parse_string(text)
@@ -138,18 +139,20 @@ def _directive(kind: str, signature: str, *parts: str, depth: int = 4) -> str:
 
 
 class CHeader(SphinxDirective):
-    """``{c-header} path``, relative to the page."""
+    """``{c-header} path ...``, relative to the page: headers of one API."""
 
     required_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """The header's page."""
-        _, path = self.env.relfn2path(self.arguments[0])
-        self.env.note_dependency(path)
-        header = Header(Path(path))
+        """The headers' page."""
+        paths = [self.env.relfn2path(name)[1] for name in self.arguments[0].split()]
+        for path in paths:
+            self.env.note_dependency(path)
+        header = Header(*map(Path, paths))
         text = "\n".join(header.markdown())
         for name in header.undocumented:
-            _LOG.warning("%s has no doc comment", name, location=path)
+            _LOG.warning("%s has no doc comment", name, location=paths[-1])
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 

@@ -11,138 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HETCCL_VERSION_MAJOR 0
-#define HETCCL_VERSION_MINOR 1
-#define HETCCL_VERSION_PATCH 0
-/** major * 10000 + minor * 100 + patch. */
-#define HETCCL_VERSION_CODE \
-  (HETCCL_VERSION_MAJOR * 10000 + HETCCL_VERSION_MINOR * 100 + HETCCL_VERSION_PATCH)
-
-#if defined(__GNUC__)
-#define HETCCL_API __attribute__((visibility("default")))
-#else
-#define HETCCL_API
-#endif
+#include "hetccl/types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/** Values 0 to 7 equal ncclResult_t's. */
-typedef enum {
-  hetcclSuccess = 0,
-  hetcclUnsupported = 1, /**< not available for this device, type or build */
-  hetcclSystemError = 2, /**< the operating system or a loaded library refused */
-  hetcclInternalError = 3,
-  hetcclInvalidArgument = 4,
-  hetcclInvalidUsage = 5, /**< calls in the wrong order, or ranks that disagree */
-  hetcclRemoteError = 6,  /**< another rank failed, left or cannot be reached */
-  hetcclInProgress = 7,
-  hetcclTimeout = 8,
-  hetcclAborted = 9
-} hetcclResult_t;
-
-/** Values equal ncclDataType_t's; NCCL has no 16-bit integers.
- *
- * Floats of 16 and 8 bits are added and multiplied in float32; each partial result that leaves a
- * rank is rounded to nearest even. The 8-bit ones saturate, as NCCL's do on CUDA: a result beyond
- * the largest finite number, an infinity of e5m2 included, becomes the largest finite number of its
- * sign. A NaN stays one. What is only moved keeps its bits. */
-typedef enum {
-  hetcclInt8 = 0,
-  hetcclUint8 = 1,
-  hetcclInt32 = 2,
-  hetcclUint32 = 3,
-  hetcclInt64 = 4,
-  hetcclUint64 = 5,
-  hetcclFloat16 = 6,
-  hetcclFloat32 = 7,
-  hetcclFloat64 = 8,
-  hetcclBfloat16 = 9,
-  hetcclFloat8e4m3 = 10, /**< the "fn" form: no infinities, the largest number is 448 */
-  hetcclFloat8e5m2 = 11, /**< the largest finite number is 57344 */
-  hetcclInt16 = 64,
-  hetcclUint16 = 65
-} hetcclDataType_t;
-
-/** Values equal ncclRedOp_t's, which has no bitwise operators. Avg divides the sum of integers and
- * truncates toward zero; it scales floats before it adds them, so that a mean of equal numbers is
- * that number, within rounding, though their sum overflows (docs/python.md). Band, Bor and Bxor
- * take integers of any width, elsewhere they are hetcclInvalidArgument. A reduction that the
- * library or device of any rank lacks is hetcclUnsupported on every rank, before it moves anything:
- * where two or more GPUs form a cluster, NCCL lacks bitwise operators and 16-bit integers. Other
- * numbers from hetcclNumOps on are those of hetcclRedOpCreatePreMulSum. */
-typedef enum {
-  hetcclSum = 0,
-  hetcclProd = 1,
-  hetcclMax = 2,
-  hetcclMin = 3,
-  hetcclAvg = 4,
-  hetcclNumOps = 5,
-  hetcclBand = 64, /**< and */
-  hetcclBor = 65,  /**< or */
-  hetcclBxor = 66, /**< exclusive or */
-  hetcclMaxRedOp = 2147483647
-} hetcclRedOp_t;
-
-/** Where a scalar lies, and so when it is read. Values equal ncclScalarResidence_t's. */
-typedef enum {
-  hetcclScalarDevice = 0,       /**< in memory that the device reads; read by each collective */
-  hetcclScalarHostImmediate = 1 /**< in host memory; read by the call that it is passed to */
-} hetcclScalarResidence_t;
-
-/** A communicator: a number, never a pointer into the library. */
-typedef struct hetcclComm* hetcclComm_t;
-
-/** The device's own stream (cudaStream_t, hipStream_t), of which NULL is the default one; for the
- * host device a stream of hetcclHostStreamCreate, or NULL, which means that the collective is
- * complete when the call returns, progressed by the caller. */
-typedef void* hetcclStream_t;
-
-/** Where the ranks of one communicator meet: an address and a 32-byte secret. Carry it to them out
- * of band. */
-typedef struct {
-  char internal[128];
-} hetcclUniqueId;
-
-/** Options of one communicator. Start from HETCCL_CONFIG_INITIALIZER; strings are copied. It may
- * grow at its end: `size` tells which fields the caller knows, the others have their defaults. */
-typedef struct {
-  size_t size;
-  unsigned int magic;
-  unsigned int version;
-  const char* device;  /**< "host"; "cuda:1" a GPU, "cuda" the calling thread's; NULL: "host" */
-  const char* cluster; /**< label that splits clusters further; NULL: HETCCL_CLUSTER */
-  const char* host_id; /**< identity of this host; NULL: HETCCL_HOSTID, or probed */
-  int64_t timeout_ms;  /**< for one collective; 0: HETCCL_TIMEOUT_MS */
-  int blocking; /**< 0: init, split and finalize return hetcclInProgress at once; default 1 */
-  int64_t init_timeout_ms; /**< for all ranks to come; 0: HETCCL_INIT_TIMEOUT_MS */
-  int64_t init_limit_ms;   /**< at most this, where init_timeout_ms is longer; 0: no limit */
-  const char* wire;        /**< how sums cross between clusters: "int8", "int4:128", "" as they are;
-                                NULL: HETCCL_WIRE. Ranks must agree */
-  const char* wire_gather; /**< the same of all-gathers; NULL: HETCCL_WIRE_GATHER */
-  int wire_inside;         /**< 1 encodes where all ranks are in one cluster, too, 0 does not;
-                                -1: HETCCL_WIRE_INSIDE. Ranks must agree */
-} hetcclConfig_t;
-
-#define HETCCL_CONFIG_MAGIC 0x4e7cc100u
-#define HETCCL_CONFIG_INITIALIZER \
-  {sizeof(hetcclConfig_t),        \
-   HETCCL_CONFIG_MAGIC,           \
-   HETCCL_VERSION_CODE,           \
-   NULL,                          \
-   NULL,                          \
-   NULL,                          \
-   0,                             \
-   1,                             \
-   0,                             \
-   0,                             \
-   NULL,                          \
-   NULL,                          \
-   -1}
-
-/** The color of a rank that joins no part of a split. */
-#define HETCCL_SPLIT_NOCOLOR (-1)
 
 /** HETCCL_VERSION_CODE of the library that is loaded. */
 HETCCL_API hetcclResult_t hetcclGetVersion(int* version);
@@ -155,7 +28,16 @@ HETCCL_API const char* hetcclGetLastError(hetcclComm_t comm);
 /** Makes an id; the calling process runs the rendezvous until every rank that joined has left. */
 HETCCL_API hetcclResult_t hetcclGetUniqueId(hetcclUniqueId* id);
 /** Joins `rank` of `nranks`. Collective; blocks until all ranks have come or HETCCL_INIT_TIMEOUT_MS
- * has passed. */
+ * has passed.
+ *
+ * The rank is on the calling thread's current GPU, where it has one: CUDA's, if the thread has a
+ * current context, as cudaSetDevice (from CUDA 12 on) and allocations make one; else AMD's, if the
+ * process uses HIP. Elsewhere it is on the host. To ask, nothing is loaded or initialised.
+ *
+ * In a group of hetcclGroupStart, the handle is given at once, and hetcclGroupEnd makes the
+ * communicators of the group, all at the same time: so one thread makes those of several ranks.
+ * Until then, only the functions named at hetcclCommInitRankConfig take the handle. It is to be
+ * destroyed even if hetcclGroupEnd fails. */
 HETCCL_API hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, hetcclUniqueId id,
                                              int rank);
 /** The same with options; `config` may be NULL. With `config->blocking` 0: hetcclInProgress and a
@@ -166,12 +48,34 @@ HETCCL_API hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, het
 HETCCL_API hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks,
                                                    hetcclUniqueId id, int rank,
                                                    const hetcclConfig_t* config);
+/** The same with several ids: every rank passes the same `nId` ids, from 1 to `nranks` of them. The
+ * ranks meet at the first one. `config` may be NULL. */
+HETCCL_API hetcclResult_t hetcclCommInitRankScalable(hetcclComm_t* newcomm, int nranks, int myrank,
+                                                     int nId, const hetcclUniqueId* commIds,
+                                                     const hetcclConfig_t* config);
+/** Makes all `ndev` ranks of a communicator in this process: comms[i] is rank i, on GPU devlist[i],
+ * or on GPU i where `devlist` is NULL. The GPUs are those of the calling thread's current one's
+ * vendor, or of the first runtime that the process has loaded and that shows a GPU. A process
+ * without one gets ranks of the host, and `devlist` must be NULL. On an error every comms[i] is
+ * NULL; in a group of hetcclGroupStart they are as those of hetcclCommInitRank. */
+HETCCL_API hetcclResult_t hetcclCommInitAll(hetcclComm_t* comms, int ndev, const int* devlist);
 /** Collective over `comm`: its ranks of equal `color` (0 or more) form a new communicator, ordered
  * by `key`, then by their rank in `comm`. With HETCCL_SPLIT_NOCOLOR `*newcomm` is NULL. `config`
  * NULL takes `comm`'s options; `blocking` is as in hetcclCommInitRankConfig, but a rank without a
- * color gets hetcclSuccess. A color that is none is hetcclInvalidArgument on every rank. */
+ * color gets hetcclSuccess. A color that is none is hetcclInvalidArgument on every rank. In a group
+ * it is as hetcclCommInitRank. */
 HETCCL_API hetcclResult_t hetcclCommSplit(hetcclComm_t comm, int color, int key,
                                           hetcclComm_t* newcomm, const hetcclConfig_t* config);
+/** Collective over the ranks of `comm` that are not in the list: they form a new communicator, in
+ * the order of their ranks. The excluded ranks do not call it, and may be busy; `comm` stays as it
+ * is. All pass the same `excludeRanksCount` (1 or more) ranks, in any order. `config` and groups
+ * are as with hetcclCommSplit. Ranks that did not call, or passed another list, are named by
+ * hetcclTimeout and hetcclInvalidUsage. A communicator that has failed cannot be shrunk: the call
+ * returns its failure, and with HETCCL_SHRINK_ABORT hetcclUnsupported. Make another by
+ * hetcclGetUniqueId then. */
+HETCCL_API hetcclResult_t hetcclCommShrink(hetcclComm_t comm, const int* excludeRanksList,
+                                           int excludeRanksCount, hetcclComm_t* newcomm,
+                                           const hetcclConfig_t* config, int shrinkFlags);
 /** Waits for enqueued work (within its deadlines) and says goodbye to the other ranks: nothing can
  * be called any more, and hetcclCommDestroy only frees. On a communicator whose config is not
  * blocking: hetcclInProgress at once, until hetcclCommGetAsyncError gives something else. */
@@ -194,6 +98,9 @@ HETCCL_API hetcclResult_t hetcclCommGetAsyncError(hetcclComm_t comm, hetcclResul
 HETCCL_API hetcclResult_t hetcclCommCount(hetcclComm_t comm, int* count);
 /** This process's rank. */
 HETCCL_API hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank);
+/** The number of this rank's GPU, as its vendor's runtime counts them in this process; -1: the rank
+ * is on the host. */
+HETCCL_API hetcclResult_t hetcclCommCuDevice(hetcclComm_t comm, int* device);
 /** The deadline of collectives and messages called from now on, in milliseconds. */
 HETCCL_API hetcclResult_t hetcclCommSetTimeout(hetcclComm_t comm, int64_t timeout_ms);
 
@@ -236,6 +143,9 @@ HETCCL_API hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, 
 HETCCL_API hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                           hetcclDataType_t datatype, int root, hetcclComm_t comm,
                                           hetcclStream_t stream);
+/** The same in place, in `buff`. */
+HETCCL_API hetcclResult_t hetcclBcast(void* buff, size_t count, hetcclDataType_t datatype, int root,
+                                      hetcclComm_t comm, hetcclStream_t stream);
 /** recvbuff[i] = op over all ranks of sendbuff[i], on the root alone: elsewhere recvbuff is not
  * used and may be NULL. In place: sendbuff == recvbuff on the root. */
 HETCCL_API hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
@@ -324,14 +234,31 @@ HETCCL_API hetcclResult_t hetcclRecvAny(void* recvbuff, size_t count, hetcclData
                                         uint32_t tag, int* source, hetcclComm_t comm,
                                         hetcclStream_t stream);
 /** Begins a group: this thread's sends, receives and collectives, on any communicators and streams,
- * are only noted until the hetcclGroupEnd that belongs to it. Groups may nest. What makes or ends a
- * communicator cannot be part of one. */
+ * and what makes communicators, are only noted until the hetcclGroupEnd that belongs to it. Groups
+ * may nest. What ends a communicator cannot be part of one. */
 HETCCL_API hetcclResult_t hetcclGroupStart(void);
-/** Makes the calls of the outermost group: of each communicator and stream first its sends and
- * receives, all at the same time, then its collectives, in their order. Where an argument of any is
- * wrong, none is made. Those without a stream are complete on return. The first error is returned.
- */
+/** Ends the outermost group. First it makes the group's communicators, all at the same time; where
+ * one fails, nothing else is done. Then it makes the calls: of each communicator and stream first
+ * its sends and receives, all at the same time, then its collectives, in their order. Where an
+ * argument of any is wrong, none is made. Those without a stream are complete on return. The first
+ * error is returned; else hetcclInProgress where communicators that are not blocking are still
+ * being made. A thread may call for several ranks, on one GPU or several. */
 HETCCL_API hetcclResult_t hetcclGroupEnd(void);
+
+/** What hetcclGroupSimulateEnd tells. Start from HETCCL_SIM_INFO_INITIALIZER. */
+typedef struct {
+  size_t size;         /**< set to sizeof(hetcclSimInfo_t) before the call */
+  double estimated_us; /**< microseconds; -1: not known */
+} hetcclSimInfo_t;
+#define HETCCL_SIM_INFO_INITIALIZER {sizeof(hetcclSimInfo_t), -1}
+/** Ends the outermost group without making its calls, and tells how long they are expected to take:
+ * the time between clusters, as `hetccl plan` predicts it for untuned calls of this communicator's
+ * measured links. The collectives of one communicator follow each other, those of several run at
+ * the same time. hetcclUnsupported where all ranks are in one cluster, and for sends and receives,
+ * whose times nothing predicts; hetcclInvalidUsage where the group makes communicators: these fail.
+ * The group ends in any case; within another group nothing is told (-1), and that one keeps the
+ * calls. */
+HETCCL_API hetcclResult_t hetcclGroupSimulateEnd(hetcclSimInfo_t* info);
 
 /** The functions above, as hetcclCall_t names them. An all-reduce or reduce-scatter with a residual
  * is hetcclCallAllReduce or hetcclCallReduceScatter whose `residual` is set. */
@@ -407,6 +334,23 @@ HETCCL_API hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeo
 /** Waits in the same way until nothing of `comm` is in flight, of what other threads start
  * meanwhile included. */
 HETCCL_API hetcclResult_t hetcclCommWait(hetcclComm_t comm, int64_t timeout_ms);
+
+/** Allocates `size` bytes (1 or more) on the calling thread's current GPU, as hetcclCommInitRank
+ * says which, by its own runtime; on the host where the thread has none. Every call takes such
+ * memory on ranks of that device. */
+HETCCL_API hetcclResult_t hetcclMemAlloc(void** ptr, size_t size);
+/** Frees memory of hetcclMemAlloc, by any thread. A GPU's runtime waits for work that uses it; on
+ * the host no call may use it any more. Other addresses are hetcclInvalidArgument. */
+HETCCL_API hetcclResult_t hetcclMemFree(void* ptr);
+/** Tells the vendor's library of this rank's cluster that calls of `comm` will use these `size`
+ * bytes (1 or more), as ncclCommRegister does. `*handle` is NULL where nothing was registered: on
+ * the host, where hetccl needs no registration, and where the library has none or does not register
+ * such memory. Calls may use the memory in any case. */
+HETCCL_API hetcclResult_t hetcclCommRegister(hetcclComm_t comm, void* buff, size_t size,
+                                             void** handle);
+/** Ends a registration of this communicator's, once no call uses the memory; hetcclCommDestroy and
+ * hetcclCommAbort end those that are left. NULL is hetcclSuccess. */
+HETCCL_API hetcclResult_t hetcclCommDeregister(hetcclComm_t comm, void* handle);
 
 /** Makes an operator for hetcclAllReduce, hetcclReduceScatter and hetcclReduce on `comm`: the sum
  * of each rank's elements times that rank's own scalar, of type `datatype`, which is the calls'

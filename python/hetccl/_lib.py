@@ -84,6 +84,7 @@ class Residence(IntEnum):
 
 
 NO_COLOR = -1  # HETCCL_SPLIT_NOCOLOR
+SHRINK_DEFAULT = 0  # HETCCL_SHRINK_DEFAULT
 _EXIT_GRACE_MS = 2000
 
 
@@ -112,7 +113,16 @@ class Config(ctypes.Structure):
         ("wire", c_char_p),
         ("wire_gather", c_char_p),
         ("wire_inside", c_int),
+        ("name", c_char_p),
+        ("min_ctas", c_int),
+        ("max_ctas", c_int),
     ]
+
+
+class SimInfo(ctypes.Structure):
+    """hetcclSimInfo_t."""
+
+    _fields_ = [("size", c_size_t), ("estimated_us", c_double)]
 
 
 class Stats(ctypes.Structure):
@@ -191,6 +201,23 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclCommInitRank": [POINTER(c_void_p), c_int, UniqueId, c_int],
     "hetcclCommInitRankConfig": [POINTER(c_void_p), c_int, UniqueId, c_int, POINTER(Config)],
     "hetcclCommSplit": [c_void_p, c_int, c_int, POINTER(c_void_p), POINTER(Config)],
+    "hetcclCommInitRankScalable": [
+        POINTER(c_void_p),
+        c_int,
+        c_int,
+        c_int,
+        POINTER(UniqueId),
+        POINTER(Config),
+    ],
+    "hetcclCommInitAll": [POINTER(c_void_p), c_int, POINTER(c_int)],
+    "hetcclCommShrink": [
+        c_void_p,
+        POINTER(c_int),
+        c_int,
+        POINTER(c_void_p),
+        POINTER(Config),
+        c_int,
+    ],
     "hetcclCommFinalize": [c_void_p],
     "hetcclCommDestroy": [c_void_p],
     "hetcclCommAbort": [c_void_p],
@@ -198,6 +225,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclCommGetAsyncError": [c_void_p, POINTER(c_int)],
     "hetcclCommCount": [c_void_p, POINTER(c_int)],
     "hetcclCommUserRank": [c_void_p, POINTER(c_int)],
+    "hetcclCommCuDevice": [c_void_p, POINTER(c_int)],
     "hetcclCommSetTimeout": [c_void_p, c_int64],
     "hetcclAllReduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclReduceScatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
@@ -205,6 +233,7 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclReduceScatterWithResidual": _WITH_RESIDUAL,
     "hetcclAllGather": [c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p],
     "hetcclBroadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
+    "hetcclBcast": [c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclReduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p],
     "hetcclGather": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
     "hetcclScatter": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p],
@@ -260,7 +289,12 @@ PROTOTYPES: dict[str, list[Any]] = {
     "hetcclRecvAny": [c_void_p, c_size_t, c_int, c_uint32, POINTER(c_int), c_void_p, c_void_p],
     "hetcclGroupStart": [],
     "hetcclGroupEnd": [],
+    "hetcclGroupSimulateEnd": [POINTER(SimInfo)],
     "hetcclBarrier": [c_void_p, c_void_p],
+    "hetcclMemAlloc": [POINTER(c_void_p), c_size_t],
+    "hetcclMemFree": [c_void_p],
+    "hetcclCommRegister": [c_void_p, c_void_p, c_size_t, POINTER(c_void_p)],
+    "hetcclCommDeregister": [c_void_p, c_void_p],
     "hetcclRedOpCreatePreMulSum": [POINTER(c_int), c_void_p, c_int, c_int, c_void_p],
     "hetcclRedOpDestroy": [c_int, c_void_p],
     "hetcclEncodedBytes": [c_size_t, c_char_p, POINTER(c_size_t)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +13,7 @@ from hetccl._elements import pack
 from hetccl._lib import Residence, Result
 from hetccl._memory import DATA_TYPES, Memory, check_codes, check_tag, read_residual
 from hetccl._operators import PreMulSum, number_of
+from hetccl._stats import CommStats
 from hetccl._streams import Stream
 
 
@@ -33,20 +33,6 @@ def step() -> None:
     steps are short; PyTorch's optimizers call it by themselves then. See hetcclStep.
     """
     _lib.library().call("hetcclStep")
-
-
-@dataclass(frozen=True)
-class CommStats:
-    """Counters of one communicator on this rank, since init; see hetcclCommStats_t.
-
-    `cross_bytes_sent` is what this rank sent between clusters, `least_cross_bytes` the least that
-    all ranks together could have sent.
-    """
-
-    operations: int
-    cross_bytes_sent: int
-    least_cross_bytes: int
-    plans: int
 
 
 def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int | None]:
@@ -80,12 +66,15 @@ class Communicator:
         wire: str | None = None,
         wire_gather: str | None = None,
         wire_inside: bool | None = None,
+        name: str | None = None,
     ) -> None:
         """`uid` is from `unique_id`; `timeout` is for one collective, `init_timeout` for all ranks
-        to come, both in seconds. The others are the settings HETCCL_CLUSTER, HETCCL_HOSTID,
-        HETCCL_WIRE, HETCCL_WIRE_GATHER and HETCCL_WIRE_INSIDE, where they are not None: a label
-        that splits clusters further, this host's identity, how sums and all-gathers are encoded
-        between clusters, and whether they are where all ranks are in one cluster.
+        to come, both in seconds. `device` is where buffers are: "host" (None, too), or a GPU, as
+        "cuda:1". `name` is for people: it stands in the log and in `dump`. The others are the
+        settings HETCCL_CLUSTER, HETCCL_HOSTID, HETCCL_WIRE, HETCCL_WIRE_GATHER and
+        HETCCL_WIRE_INSIDE, where they are not None: a label that splits clusters further, this
+        host's identity, how sums and all-gathers are encoded between clusters, and whether they are
+        where all ranks are in one cluster.
         """
         if len(uid) != _lib.UniqueId.BYTES:
             raise ValueError(f"a unique id has {_lib.UniqueId.BYTES} bytes, this one {len(uid)}")
@@ -97,7 +86,7 @@ class Communicator:
             size=ctypes.sizeof(_lib.Config),
             magic=_lib.Config.MAGIC,
             version=major * 10000 + minor * 100 + patch,
-            device=device.encode() if device else None,
+            device=(device or "host").encode(),
             cluster=cluster.encode() if cluster else None,
             host_id=host_id.encode() if host_id else None,
             timeout_ms=int(timeout * 1000) if timeout else 0,
@@ -106,6 +95,7 @@ class Communicator:
             wire=None if wire is None else wire.encode(),
             wire_gather=None if wire_gather is None else wire_gather.encode(),
             wire_inside=-1 if wire_inside is None else int(wire_inside),
+            name=None if name is None else name.encode(),
         )
         self._start(
             "hetcclCommInitRankConfig",
@@ -136,12 +126,16 @@ class Communicator:
         """Collective: ranks of equal `color` (0 or more) form a new communicator, ordered by `key`,
         then by rank. None for a `color` of None. It has this one's options.
         """
-        part = Communicator.__new__(Communicator)
-        part._library, part._comm, part._place = self._library, ctypes.c_void_p(), None
         number = _lib.NO_COLOR if color is None else color
-        self._alive()
-        part._start("hetcclCommSplit", self._comm, number, key, ctypes.byref(part._comm), None)
+        part = self._part("hetcclCommSplit", number, key)
         return part if part._comm else None
+
+    def shrink(self, exclude: Sequence[int]) -> Communicator:
+        """Collective over the ranks that are not in `exclude`: they form a new communicator, in the
+        order of their ranks here. Excluded ranks do not call it. It has this one's options.
+        """
+        ranks = (ctypes.c_int * len(exclude))(*exclude)
+        return self._part("hetcclCommShrink", ranks, len(exclude), flags=(_lib.SHRINK_DEFAULT,))
 
     def all_reduce(
         self,
@@ -586,6 +580,14 @@ class Communicator:
         code = self._library.result(name, *arguments)
         if code not in (Result.SUCCESS, Result.IN_PROGRESS):
             raise self._library.error(code)
+
+    def _part(self, name: str, *arguments: Any, flags: tuple[int, ...] = ()) -> Communicator:
+        """A communicator of some of this one's ranks, as the function makes it."""
+        part = Communicator.__new__(Communicator)
+        part._library, part._comm, part._place = self._library, ctypes.c_void_p(), None
+        self._alive()
+        part._start(name, self._comm, *arguments, ctypes.byref(part._comm), None, *flags)
+        return part
 
     def _alive(self) -> None:
         if not self._comm:

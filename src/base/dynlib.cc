@@ -47,6 +47,17 @@ std::vector<std::string> loaded_libraries(std::string_view name) {
   return search.found;
 }
 
+uint64_t count_library_loads() {
+  uint64_t count = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* place) {
+        *static_cast<uint64_t*>(place) = info->dlpi_adds;
+        return 1;
+      },
+      &count);
+  return count;
+}
+
 std::string library_of(const void* address) {
   Dl_info info{};
   void* map = nullptr;

@@ -27,10 +27,12 @@ size_t bounded(int printed, size_t room) {
 void write_line(const Log& log, LogLevel level, const char* format, va_list arguments) {
   if (level > log.level) return;
   char line[kLineBytes], text[kLineBytes];
-  const char* name = kLevelNames[static_cast<size_t>(level)].data();
+  const char* word = kLevelNames[static_cast<size_t>(level)].data();
+  const char* of = log.name.empty() ? "" : " of ";
   size_t length = bounded(
-      log.rank >= 0 ? std::snprintf(line, sizeof line, "hetccl [rank %d] %s: ", log.rank, name)
-                    : std::snprintf(line, sizeof line, "hetccl %s: ", name),
+      log.rank >= 0 ? std::snprintf(line, sizeof line, "hetccl [rank %d%s%s] %s: ", log.rank, of,
+                                    log.name.c_str(), word)
+                    : std::snprintf(line, sizeof line, "hetccl %s: ", word),
       sizeof line);
   const size_t given = bounded(std::vsnprintf(text, sizeof text, format, arguments), sizeof text);
   length += print_into(line + length, sizeof line - 1 - length, {text, given});

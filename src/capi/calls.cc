@@ -393,6 +393,11 @@ hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t coun
               stream);
 }
 
+hetcclResult_t hetcclBcast(void* buff, size_t count, hetcclDataType_t datatype, int root,
+                           hetcclComm_t comm, hetcclStream_t stream) {
+  return hetcclBroadcast(buff, buff, count, datatype, root, comm, stream);
+}
+
 hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
                             hetcclDataType_t datatype, hetcclRedOp_t op, int root,
                             hetcclComm_t comm, hetcclStream_t stream) {

@@ -1,5 +1,8 @@
 #include "capi/group.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <map>
 #include <utility>
 
 #include "capi/process.h"
@@ -39,11 +42,85 @@ void Group::add(Communicator& communicator, std::span<const Message> messages,
       {communicator.shared_from_this(), stream, {messages.begin(), messages.end()}});
 }
 
-Status Group::end() {
+Status Group::end(bool& goes_on) {
   if (depth_ == 0) {
     return error(ErrorCode::InvalidUsage, "hetcclGroupEnd without hetcclGroupStart in this thread");
   }
-  return --depth_ > 0 ? Status() : make({.refusal = "no call of the group was made"});
+  if (--depth_ > 0) return {};
+  goes_on = std::any_of(makings_.begin(), makings_.end(), [](const comm::Making& one) {
+    const auto made = one.communicator();
+    return made != nullptr && !made->blocking();
+  });
+  const Status made = make_communicators();
+  constexpr const char* kRefusal = "no call of the group was made";
+  if (made.ok()) return make({.refusal = kRefusal});
+  const bool has_calls = !messages_.empty() || !collectives_.empty();
+  drop_calls();
+  return has_calls ? made.with(kRefusal) : made;
+}
+
+// Each waits for ranks that may be others of this thread's.
+Status Group::make_communicators() {
+  std::vector<comm::Making> makings;
+  makings.swap(makings_);
+  if (!makings.empty()) HETCCL_TRY(check_fork());  // else the threads are not here
+  Status first;
+  const auto note = [&first](Status status) {
+    if (first.ok()) first = std::move(status);
+  };
+  std::vector<const comm::Making*> started;
+  for (comm::Making& one : makings) {
+    const Status status = one.start();
+    if (status.ok()) {
+      started.push_back(&one);
+      continue;
+    }
+    one.give_up(status);
+    note(status);
+  }
+  for (const comm::Making* one : started) note(one->wait());
+  return first;
+}
+
+void Group::drop_calls() {
+  messages_.clear();
+  collectives_.clear();
+}
+
+Status Group::simulate(double& seconds) {
+  if (depth_ == 0) {
+    return error(ErrorCode::InvalidUsage,
+                 "hetcclGroupSimulateEnd without hetcclGroupStart in this thread");
+  }
+  seconds = -1;
+  if (--depth_ > 0) return {};
+  std::vector<comm::Making> makings;
+  makings.swap(makings_);
+  const Status ended = error(ErrorCode::InvalidUsage,
+                             "hetcclGroupSimulateEnd ended the group in which the communicator was "
+                             "to be made: destroy it, and make it in another group");
+  for (const comm::Making& one : makings) one.give_up(ended);
+  auto predicted = makings.empty() ? predict() : ended;
+  drop_calls();
+  HETCCL_ASSIGN(seconds, std::move(predicted));
+  return {};
+}
+
+// A communicator's collectives follow each other; those of several run at the same time.
+Result<double> Group::predict() const {
+  if (!messages_.empty()) {
+    return error(ErrorCode::Unsupported,
+                 "the group has sends or receives: how long these take is not predicted");
+  }
+  std::map<const Communicator*, double> each;
+  double longest = 0;
+  for (const NotedCollective& one : collectives_) {
+    HETCCL_ASSIGN(const double seconds, one.communicator->dispatch().predict(one.call()));
+    double& sum = each[one.communicator.get()];
+    sum += seconds;
+    longest = std::max(longest, sum);
+  }
+  return longest;
 }
 
 Status Group::make(const How& how) {
@@ -106,5 +183,23 @@ hetcclResult_t hetcclGroupStart() {
 }
 
 hetcclResult_t hetcclGroupEnd() {
-  return hetccl::capi::finished([] { return hetccl::capi::Group::mine().end(); });
+  bool goes_on = false;
+  const auto result =
+      hetccl::capi::finished([&] { return hetccl::capi::Group::mine().end(goes_on); });
+  return result == hetcclSuccess && goes_on ? hetcclInProgress : result;
+}
+
+hetcclResult_t hetcclGroupSimulateEnd(hetcclSimInfo_t* info) {
+  using namespace hetccl::capi;
+  return finished([&]() -> hetccl::Status {
+    double seconds = -1;
+    const hetccl::Status status = Group::mine().simulate(seconds);
+    if (info == nullptr) return null("info");
+    if (info->size < sizeof(hetcclSimInfo_t)) {
+      return hetccl::error(hetccl::ErrorCode::InvalidArgument,
+                           "info->size is not sizeof(hetcclSimInfo_t)");
+    }
+    info->estimated_us = seconds < 0 ? -1 : seconds * 1e6;
+    return status;
+  });
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -11,10 +12,10 @@
 
 namespace hetccl::capi {
 
-/// Calls that are made together. Everything is checked before anything starts, and everything
-/// starts before anything is waited for: a thread may call for several ranks. Of each communicator
-/// and stream messages are the first, whatever their place among the collectives, on which ranks
-/// need not agree.
+/// Calls that are made together. Communicators are made first, all at the same time. Then
+/// everything is checked before anything starts, and everything starts before anything is waited
+/// for: a thread may call for several ranks. Of each communicator and stream messages are the
+/// first, whatever their place among the collectives, on which ranks need not agree.
 class Group {
  public:
   /// Those of this thread between hetcclGroupStart and hetcclGroupEnd.
@@ -24,7 +25,13 @@ class Group {
   }
   [[nodiscard]] bool is_open() const { return depth_ > 0; }
   void start() { ++depth_; }
-  Status end();
+  /// `goes_on` becomes true where communicators are still being made in the background.
+  Status end(bool& goes_on);
+
+  void add(comm::Making making) { makings_.push_back(std::move(making)); }
+  /// Ends, as `end`, but makes nothing: `seconds` becomes how long its calls are expected to take,
+  /// the longest of all communicators', or -1 in a group within another, which keeps the calls.
+  Status simulate(double& seconds);
 
   /// Copies the arguments, lengths of blocks included, but no buffer.
   void add(comm::Communicator& communicator, const comm::CollectiveArguments& arguments,
@@ -38,6 +45,8 @@ class Group {
     std::vector<exec::Ticket>* tickets = nullptr;
   };
   Status make(const How& how);
+  /// Makes the communicators that were added, and nothing else. Their first error.
+  Status make_communicators();
 
  private:
   // A layout with memory of its own.
@@ -65,10 +74,13 @@ class Group {
     [[nodiscard]] std::span<const exec::Message> call() const { return messages; }
   };
 
+  void drop_calls();
+  Result<double> predict() const;
   [[nodiscard]] Status check() const;
   [[nodiscard]] Status run(const How& how) const;
 
   int depth_ = 0;
+  std::vector<comm::Making> makings_;
   std::vector<NotedMessages> messages_;
   std::vector<NotedCollective> collectives_;
 };

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <optional>
 
-#include "base/encoding.h"
 #include "capi/group.h"
 #include "capi/process.h"
 
@@ -24,7 +22,6 @@ using hetccl::capi::null;
 using hetccl::capi::outside_group;
 using hetccl::capi::with;
 using hetccl::comm::Communicator;
-using hetccl::comm::CommunicatorOptions;
 using hetccl::progress::Engine;
 
 namespace {
@@ -36,91 +33,8 @@ Status put(T* out, const char* argument, T value) {
   return {};
 }
 
-// The first release's structs: callers that were compiled against it pass no more.
-constexpr size_t kFirstConfigBytes = offsetof(hetcclConfig_t, blocking);
+// The first release's struct: callers that were compiled against it pass no more.
 constexpr size_t kFirstStatsBytes = offsetof(hetcclCommStats_t, plans) + sizeof(uint64_t);
-
-Result<CommunicatorOptions> options_of(const hetcclConfig_t& given) {
-  if (given.magic != HETCCL_CONFIG_MAGIC || given.size < kFirstConfigBytes) {
-    return error(ErrorCode::InvalidArgument, "config was not made by HETCCL_CONFIG_INITIALIZER");
-  }
-  hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  std::memcpy(&config, &given, std::min(given.size, sizeof config));
-  const std::pair<const char*, int64_t> times[] = {{"timeout_ms", config.timeout_ms},
-                                                   {"init_timeout_ms", config.init_timeout_ms},
-                                                   {"init_limit_ms", config.init_limit_ms}};
-  for (const auto& [name, time] : times) {
-    if (time < 0) return error(ErrorCode::InvalidArgument, "config.%s is negative", name);
-  }
-  if (config.blocking != 0 && config.blocking != 1) {
-    return error(ErrorCode::InvalidArgument, "config.blocking is %d: it must be 0 or 1",
-                 config.blocking);
-  }
-  if (config.wire_inside < -1 || config.wire_inside > 1) {
-    return error(ErrorCode::InvalidArgument, "config.wire_inside is %d: it must be -1, 0 or 1",
-                 config.wire_inside);
-  }
-  const std::pair<const char*, const char*> encodings[] = {{"wire", config.wire},
-                                                           {"wire_gather", config.wire_gather}};
-  for (const auto& [name, encoding] : encodings) {
-    if (encoding == nullptr) continue;
-    HETCCL_TRY(hetccl::parse_encoding(encoding).status().with(std::string("config.") + name));
-  }
-  const auto text = [](const char* value) { return value == nullptr ? "" : value; };
-  CommunicatorOptions options;
-  options.device = text(config.device);
-  options.cluster = text(config.cluster);
-  options.host_id = text(config.host_id);
-  options.timeout_ms = std::min(config.timeout_ms, kLongestTimeoutMs);
-  options.init_timeout_ms = std::min(config.init_timeout_ms, kLongestTimeoutMs);
-  options.init_limit_ms = std::min(config.init_limit_ms, kLongestTimeoutMs);
-  options.blocking = config.blocking == 1;
-  if (config.wire != nullptr) options.wire = config.wire;
-  if (config.wire_gather != nullptr) options.wire_gather = config.wire_gather;
-  if (config.wire_inside >= 0) options.wire_inside = config.wire_inside == 1;
-  return options;
-}
-
-Status init(hetcclComm_t* comm, int n_ranks, const hetcclUniqueId& id, int rank,
-            const hetcclConfig_t* config) {
-  if (comm == nullptr) return null("comm");
-  *comm = nullptr;
-  HETCCL_TRY(outside_group("making a communicator"));
-  CommunicatorOptions options;
-  if (config != nullptr) {
-    HETCCL_ASSIGN(options, options_of(*config));
-  }
-  options.rank = rank;
-  options.n_ranks = n_ranks;
-  HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
-  hetccl::bootstrap::UniqueId unique_id;
-  static_assert(sizeof unique_id == sizeof id.internal);
-  std::memcpy(unique_id.data(), id.internal, sizeof id.internal);
-  HETCCL_ASSIGN(auto communicator, Communicator::create(*runtime, unique_id, std::move(options)));
-  *comm = hetccl::capi::adopt(std::move(communicator), runtime);
-  return {};
-}
-
-Status split(Communicator& parent, int color, int key, hetcclComm_t* newcomm,
-             const hetcclConfig_t* config) {
-  HETCCL_TRY(outside_group("hetcclCommSplit"));
-  std::optional<CommunicatorOptions> options;
-  if (config != nullptr) {
-    HETCCL_ASSIGN(options, options_of(*config));
-  }
-  HETCCL_ASSIGN(auto child, parent.split(color, key, options ? &*options : nullptr));
-  if (child == nullptr) return {};
-  HETCCL_ASSIGN(const auto runtime, hetccl::capi::runtime());
-  *newcomm = hetccl::capi::adopt(std::move(child), runtime);
-  return {};
-}
-
-// What a call that made `comm`, or that works on it in the background, answers.
-hetcclResult_t in_progress_or(hetcclResult_t result, hetcclComm_t comm) {
-  if (result != hetcclSuccess || comm == nullptr) return result;
-  const auto found = hetccl::capi::find(comm);
-  return found.ok() && !found.value()->blocking() ? hetcclInProgress : hetcclSuccess;
-}
 
 // Runs `body(engine, queue)` on a stream of the host device, which stays alive meanwhile.
 template <typename Body>
@@ -184,33 +98,12 @@ hetcclResult_t hetcclGetUniqueId(hetcclUniqueId* id) {
   });
 }
 
-hetcclResult_t hetcclCommInitRank(hetcclComm_t* comm, int nranks, hetcclUniqueId id, int rank) {
-  return finished([&] { return init(comm, nranks, id, rank, nullptr); });
-}
-
-hetcclResult_t hetcclCommInitRankConfig(hetcclComm_t* comm, int nranks, hetcclUniqueId id, int rank,
-                                        const hetcclConfig_t* config) {
-  const auto result = finished([&] { return init(comm, nranks, id, rank, config); });
-  return result == hetcclSuccess ? in_progress_or(result, *comm) : result;
-}
-
-hetcclResult_t hetcclCommSplit(hetcclComm_t comm, int color, int key, hetcclComm_t* newcomm,
-                               const hetcclConfig_t* config) {
-  const auto result = with(comm, [&](Communicator& self) -> Status {
-    if (newcomm == nullptr) return null("newcomm");
-    *newcomm = nullptr;
-    return split(self, color, key, newcomm, config);
-  });
-  return result == hetcclSuccess ? in_progress_or(result, *newcomm) : result;
-}
-
 hetcclResult_t hetcclCommFinalize(hetcclComm_t comm) {
-  return in_progress_or(with(comm,
-                             [](Communicator& self) -> Status {
-                               HETCCL_TRY(outside_group("hetcclCommFinalize"));
-                               return self.finalize();
-                             }),
-                        comm);
+  const auto result = with(comm, [](Communicator& self) -> Status {
+    HETCCL_TRY(outside_group("hetcclCommFinalize"));
+    return self.finalize();
+  });
+  return hetccl::capi::in_progress_or(result, comm);
 }
 
 hetcclResult_t hetcclCommDestroy(hetcclComm_t comm) {
@@ -257,6 +150,13 @@ hetcclResult_t hetcclCommUserRank(hetcclComm_t comm, int* rank) {
   return with(comm, [&](Communicator& self) -> Status {
     HETCCL_TRY(self.dispatch().known());
     return put(rank, "rank", self.membership().rank());
+  });
+}
+
+hetcclResult_t hetcclCommCuDevice(hetcclComm_t comm, int* device) {
+  return with(comm, [&](Communicator& self) -> Status {
+    HETCCL_TRY(self.dispatch().known());
+    return put(device, "device", self.gpu());
   });
 }
 

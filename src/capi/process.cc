@@ -303,4 +303,10 @@ const std::string& last_error() {
   return error_slot();
 }
 
+hetcclResult_t in_progress_or(hetcclResult_t result, hetcclComm_t comm) {
+  if (result != hetcclSuccess || comm == nullptr) return result;
+  const auto found = find(comm);
+  return found.ok() && !found.value()->blocking() ? hetcclInProgress : hetcclSuccess;
+}
+
 }  // namespace hetccl::capi

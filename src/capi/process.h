@@ -95,5 +95,8 @@ hetcclResult_t with(hetcclComm_t comm, Body&& body) {
   });
 }
 const std::string& last_error();
+/// What a call answers that made `comm`, or works on it, in the background: hetcclInProgress in
+/// place of success where the communicator is not blocking.
+hetcclResult_t in_progress_or(hetcclResult_t result, hetcclComm_t comm);
 
 }  // namespace hetccl::capi

@@ -50,6 +50,16 @@ Status Communicator::exchange(std::span<const Transfer> /*transfers*/, DataType 
   return error(ErrorCode::Unsupported, "the cluster's library has no exchange of messages");
 }
 
+Result<std::unique_ptr<Communicator>> Library::init_with_blocks(const UniqueId& /*id*/,
+                                                                int /*n_ranks*/, int /*rank*/,
+                                                                const Blocks& /*blocks*/,
+                                                                const WaitLimit& /*limit*/) {
+  return error(ErrorCode::Unsupported,
+               "the library \"%s\" cannot be told how many thread blocks to take: leave min_ctas "
+               "and max_ctas 0 on this rank",
+               name().c_str());
+}
+
 Result<std::unique_ptr<PendingPair>> Library::begin_pair(const PairSeat& /*seat*/, Waker* /*waker*/,
                                                          const WaitLimit& /*limit*/,
                                                          std::function<void()> /*wake*/) {

@@ -115,6 +115,18 @@ class Communicator {
   /// No rank's stream passes before every rank's has come.
   virtual Status barrier(void* stream) = 0;
 
+  /// Tells the library of memory that later calls will use, so that they may read and write it
+  /// directly: what `deregister_memory` takes, or null where nothing is registered.
+  virtual Result<void*> register_memory(void* memory, size_t bytes) {
+    static_cast<void>(memory), static_cast<void>(bytes);
+    return nullptr;
+  }
+  /// No call uses the memory any more.
+  virtual Status deregister_memory(void* registration) {
+    static_cast<void>(registration);
+    return {};
+  }
+
   /// The first failure of enqueued work, e.g. ranks that called different operations (InvalidUsage
   /// says which).
   [[nodiscard]] virtual Status async_error() const = 0;
@@ -158,6 +170,12 @@ struct Reach {
   bool architectures = false;  ///< those whose devices differ in architecture
 };
 
+/// How many thread blocks a communicator's kernels take; 0: as the library chooses.
+struct Blocks {
+  int least = 0, most = 0;
+  [[nodiscard]] bool given() const { return least > 0 || most > 0; }
+};
+
 /// A vendor's library.
 class Library {
  public:
@@ -181,6 +199,10 @@ class Library {
   /// null) wakes the engine that drives this rank; it must outlive the communicator.
   virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                                      Waker* waker, const WaitLimit& limit) = 0;
+  /// The same of kernels with so many thread blocks; Unsupported where it cannot be told.
+  virtual Result<std::unique_ptr<Communicator>> init_with_blocks(const UniqueId& id, int n_ranks,
+                                                                 int rank, const Blocks& blocks,
+                                                                 const WaitLimit& limit);
   /// Begins `init` for a pair, within `limit`; calls `wake`, by any thread, when there is something
   /// to `poll`. A rank may have many pairs, all waiting at once, and makes them in an order of its
   /// own: none may wait for another. A library runs one communicator's calls in order, also those

@@ -110,6 +110,7 @@ GpuRow cuda() {
       .library = "nccl",
       .reach = ccl::kNcclReach,
       .reduces = ccl::nccl_reductions,
+      .in_process = device::gpu::cuda_in_process(),
       .load_runtime = [](const Config&) { return device::gpu::load_cuda(); },
       .load_compiler =
           [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
@@ -127,6 +128,7 @@ GpuRow hip() {
       .library = "rccl",
       .reach = ccl::kRcclReach,
       .reduces = ccl::rccl_reductions,
+      .in_process = device::gpu::hip_in_process(),
       .load_runtime =
           [](const Config& config) { return device::gpu::load_hip(config.hip_library); },
       .load_compiler =

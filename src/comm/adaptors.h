@@ -13,6 +13,7 @@
 #include "base/reduction_set.h"
 #include "ccl/ccl.h"
 #include "device/gpu/gpu_device.h"
+#include "device/gpu/in_process.h"
 #include "host/crew.h"
 #include "topology/topology.h"
 #include "transport/transport.h"
@@ -44,6 +45,8 @@ struct GpuRow {
   ccl::Reach reach;                        ///< the library's
   /// By the library at most, on GPUs of an architecture, which may be unknown (empty).
   ReductionSet (*reduces)(std::string_view architecture) = nullptr;
+  /// What the process does with this vendor's GPUs by itself; null: nobody can tell.
+  std::shared_ptr<device::gpu::InProcess> in_process;
   Load<device::gpu::Api> load_runtime;
   Load<device::kernels::Compiler> load_compiler;  ///< empty: nothing compiles kernels
   /// `runtime` is the path of the runtime in use; empty: there is none.

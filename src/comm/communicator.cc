@@ -5,6 +5,13 @@ namespace hetccl::comm {
 Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
                                                            CommunicatorOptions options) {
+  HETCCL_ASSIGN(Making making, prepare(runtime, id, std::move(options)));
+  HETCCL_TRY(making.run());
+  return making.communicator();
+}
+
+Result<Making> Communicator::prepare(Runtime& runtime, const bootstrap::UniqueId& id,
+                                     CommunicatorOptions options) {
   if (options.n_ranks < 1) {
     return error(ErrorCode::InvalidArgument, "nranks is %d: it must be at least 1",
                  options.n_ranks);
@@ -13,9 +20,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
     return error(ErrorCode::InvalidArgument, "rank is %d: it must be from 0 to %d", options.rank,
                  options.n_ranks - 1);
   }
-  HETCCL_ASSIGN(auto communicator, make(runtime, std::move(options)));
-  HETCCL_TRY(communicator->begin(id));
-  return communicator;
+  HETCCL_ASSIGN(const auto child, make(runtime, std::move(options)));
+  Communicator* const self = child.get();  // its own thread must not be the last that holds it
+  return Making(child, nullptr, [self, id] { return self->open(id); });
 }
 
 Status Communicator::begin(const bootstrap::UniqueId& id) {
@@ -95,7 +102,9 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
   };
   join.on_note = [this](int from, std::span<const uint8_t> note) {
     const bool mail = !note.empty() && note.front() == Mail::kMark;
-    if (mail) {  // which may come before there is tuning
+    if (!note.empty() && note.front() == Gathering::kMark) {
+      gathering_.on_note(from, note);
+    } else if (mail) {  // which may come before there is tuning
       if (Pairs* pairs = fabric_.pairs()) pairs->on_note(from, note);
     } else if (Tuning* tuning = dispatch_.tuning()) {
       tuning->on_note(from, note);
@@ -106,6 +115,7 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
       return context_.cancel->set(error(
           ErrorCode::RemoteError, "rank %d left while the communicator was being set up", who));
     }
+    gathering_.on_left();
     if (Tuning* tuning = dispatch_.tuning()) tuning->on_left(who);
     if (Pairs* pairs = fabric_.pairs()) pairs->on_left(who);
   };

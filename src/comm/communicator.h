@@ -10,9 +10,13 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "comm/dispatch.h"
+#include "comm/gathering.h"
+#include "comm/making.h"
 
 namespace hetccl::comm {
 
@@ -27,15 +31,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static Result<std::shared_ptr<Communicator>> create(Runtime& runtime,
                                                       const bootstrap::UniqueId& id,
                                                       CommunicatorOptions options);
+  /// The same, prepared. It is `in_progress` from here on.
+  static Result<Making> prepare(Runtime& runtime, const bootstrap::UniqueId& id,
+                                CommunicatorOptions options);
   /// Aborts what is still in flight, being set up included.
   ~Communicator();
   /// Keeps `lease` until it has gone itself. Once, before others use it.
   void hold(std::shared_ptr<const void> lease) { lease_ = std::move(lease); }
   /// Collective: the ranks of equal `color` form a new communicator, ordered by `key`, then by
-  /// their rank here. Null for kNoColor. `options` but its rank and size is the new one's; null
-  /// takes this one's.
-  Result<std::shared_ptr<Communicator>> split(int color, int key,
-                                              const CommunicatorOptions* options);
+  /// their rank here. None for kNoColor. `options` but its rank and size is the new one's, on this
+  /// one's device where it names none; null takes this one's.
+  Result<Making> prepare_split(int color, int key, const CommunicatorOptions* options);
+  /// Collective over the ranks that are not `excluded`, which form a new communicator in the order
+  /// of their ranks here. The excluded ones take no part, and may be busy. `options` as there.
+  Result<Making> prepare_shrink(std::span<const int> excluded, const CommunicatorOptions* options);
 
   /// Waits for everything in flight, within its deadlines, and says goodbye to the other ranks.
   /// Ends at once what is still being set up. A vendor's library that goes on is awaited until
@@ -51,11 +60,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void abort(const std::string& why);
 
   [[nodiscard]] Runtime& runtime() { return context_.runtime; }
+  /// The number of its GPU, as in the device's name; -1: it is on the host.
+  [[nodiscard]] int gpu() const { return context_.runtime.gpu_number(context_.options.device); }
   [[nodiscard]] bool blocking() const { return context_.options.blocking; }
   [[nodiscard]] const Membership& membership() const { return membership_; }
   [[nodiscard]] Dispatch& dispatch() { return dispatch_; }
 
  private:
+  friend class Making;
   /// A rank's seat in a communicator to come.
   struct Seat {
     bootstrap::UniqueId id{};
@@ -75,12 +87,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Ends the communicator because of what was thrown in the background.
   void on_exception(const Status& why);
   // split.cc
+  Status ended();
+  Result<std::shared_ptr<Communicator>> make_child(const CommunicatorOptions* options);
   Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
+  Result<Seat> find_seat_among(const std::vector<int>& members, TimePoint deadline);
   Status take(Result<Seat> seat);
 
   std::shared_ptr<const void> lease_;  ///< the first: it goes last
   Context context_;
   Membership membership_{context_};
+  Gathering gathering_{{[this]() -> bootstrap::Session& { return membership_.session(); },
+                        [this](int rank) { return membership_.departures().has_left(rank); },
+                        [this] { return ended(); }}};
   Fabric fabric_{context_, membership_};
   Dispatch dispatch_{context_, membership_, fabric_, chores_};
   // The last: its thread uses all of the above.

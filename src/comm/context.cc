@@ -28,7 +28,9 @@ Context::Context(Runtime& runtime_used, CommunicatorOptions given, std::unique_p
       config(settings_of(runtime.config(), options)),
       log(runtime.log()),
       cancel(std::move(ends)),
-      init_deadline(engine().clock().now() + init_time(config, options)) {}
+      init_deadline(engine().clock().now() + init_time(config, options)) {
+  log.name = options.name;
+}
 
 int64_t Context::init_left_ms() const {
   const auto left = init_deadline - engine().clock().now();

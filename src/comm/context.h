@@ -25,6 +25,8 @@ struct CommunicatorOptions {
   /// As the settings of these names; none takes the configuration's.
   std::optional<std::string> wire{}, wire_gather{};
   std::optional<bool> wire_inside{};
+  std::string name{};    ///< for people: in the log and in dumps
+  ccl::Blocks blocks{};  ///< of the cluster's library; where it takes them
 };
 
 enum class Phase { Opening, Ready, Finalizing, Closed };

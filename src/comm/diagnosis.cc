@@ -80,6 +80,7 @@ std::string Dispatch::dump() {
                {"ended", recorder_.ended()},
                {"failure", nullptr},
                {"messages", std::move(messages)},
+               {"name", context_.options.name},
                {"number", membership_.number()},
                {"operations", std::move(operations)},
                {"pid", getpid()},

@@ -157,10 +157,9 @@ void Dispatch::stop(Status status) {
 
 Status Dispatch::known() {
   if (context_.phase == Phase::Opening) {
-    return error(
-        ErrorCode::InvalidUsage,
-        "the communicator is still being set up: ask hetcclCommGetAsyncError until it is no "
-        "longer hetcclInProgress");
+    return error(ErrorCode::InvalidUsage,
+                 "the communicator is still being set up: end the group that makes it, or ask "
+                 "hetcclCommGetAsyncError until it is no longer hetcclInProgress");
   }
   return executor_ != nullptr ? Status() : failure();
 }
@@ -187,6 +186,7 @@ Status Dispatch::failure() {
 
 Result<int> Dispatch::create_pre_mul_sum(DataType type, const void* scalar, bool on_device) {
   HETCCL_TRY(known());
+  if (on_host_memory()) HETCCL_TRY(context_.runtime.host_pointers().check(scalar, "scalar"));
   if (on_device && !on_host_memory()) {
     return error(ErrorCode::Unsupported,
                  "rank %d: the host cannot read a scalar in this device's memory: keep it in host "
@@ -203,6 +203,11 @@ Status Dispatch::recode(const device::Reduction& reduction, void* native_stream)
                  "rank %d: its device, %s, has no kernels that encode: use host memory, with comm "
                  "NULL",
                  rank(), context_.options.device.c_str());
+  }
+  if (on_host_memory()) {
+    HostPointers& pointers = context_.runtime.host_pointers();
+    HETCCL_TRY(pointers.check(reduction.srcs[0], "what is read"));
+    HETCCL_TRY(pointers.check(reduction.dst, "what is written"));
   }
   // Only the host has no default stream, and its memory is the caller's own.
   if (is_no_stream(native_stream)) {

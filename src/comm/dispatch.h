@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -82,6 +83,15 @@ class Dispatch {
   /// `native_stream`; without one the calling thread has done so on return. Communicates nothing.
   /// Unsupported where the device does not encode.
   Status recode(const device::Reduction& reduction, void* native_stream);
+
+  /// Tells the cluster's library of memory that calls will use. A number of this communicator's, or
+  /// 0 where the library registers nothing.
+  Result<uintptr_t> register_memory(void* memory, size_t bytes);
+  /// InvalidArgument where `number` is none of these.
+  Status deregister_memory(uintptr_t number);
+  /// How long the call is expected to take, in seconds; see hetcclGroupSimulateEnd. Unsupported
+  /// where nothing predicts it.
+  Result<double> predict(const CollectiveArguments& arguments);
 
   void set_timeout(int64_t timeout_ms) { timeout_ms_.store(timeout_ms); }
   /// Ok once everything is known of this communicator: InvalidUsage while it is being set up, the
@@ -169,6 +179,7 @@ class Dispatch {
   void dump_failure();
   // launch.cc
   Status check(const Work& work);
+  Status check_host_memory(const Work& work) const;
   Result<device::Stream*> stream_for(void* native);
   Result<Ticket> launch(Work work);
   Result<bool> is_captured(const Work& work, std::unique_lock<std::mutex>& lock);
@@ -198,9 +209,11 @@ class Dispatch {
   std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
   std::unique_ptr<UserStreams> user_streams_;
   std::unique_ptr<Programs> programs_;
-  std::unique_ptr<Tuning> tuning_;           // null: nothing can be tuned
-  std::unique_ptr<TuningFile> tuning_file_;  // null: without HETCCL_TUNE
-  Tactics tactics_;                          // that the libraries of all clusters take
+  std::unique_ptr<Tuning> tuning_;            // null: nothing can be tuned
+  std::unique_ptr<TuningFile> tuning_file_;   // null: without HETCCL_TUNE
+  Tactics tactics_;                           // that the libraries of all clusters take
+  std::map<uintptr_t, void*> registrations_;  // by number, with the library
+  uintptr_t last_registration_ = 0;
   uint64_t sequence_ = 0;
   Statistics statistics_;
 

@@ -49,8 +49,12 @@ Status Fabric::join_cluster() {
     return error(ErrorCode::RemoteError, "rank %d sent a malformed cluster id", members[0]);
   }
   std::memcpy(id.bytes, bytes.data(), bytes.size());
-  HETCCL_ASSIGN(
-      ccl_, library_->init(id, n_local, local, &context_.engine().waker(), context_.init_limit()));
+  const ccl::Blocks& blocks = context_.options.blocks;
+  auto made =
+      blocks.given()
+          ? library_->init_with_blocks(id, n_local, local, blocks, context_.init_limit())
+          : library_->init(id, n_local, local, &context_.engine().waker(), context_.init_limit());
+  HETCCL_ASSIGN(ccl_, std::move(made));
   return {};
 }
 

@@ -22,7 +22,7 @@ std::string Gpus::resolve(std::string_view name) {
   if (index_of(name) != -1) return text;
   std::lock_guard lock(mutex_);
   if (!runtime().ok()) return text;
-  return text + ":" + std::to_string(std::max(current_device(*runtime_->value()), 0));
+  return text + ":" + std::to_string(std::max(device::gpu::current_device(*runtime_->value()), 0));
 }
 
 const Result<std::shared_ptr<const device::gpu::Api>>& Gpus::runtime() {
@@ -86,6 +86,41 @@ Result<ccl::Library*> Gpus::library(const device::Device& device) {
     return gpu.library.get();
   }
   return error(ErrorCode::InternalError, "a device of no vendor");
+}
+
+bool Gpus::in_use() {
+  if (row_.in_process == nullptr || !row_.in_process->is_loaded()) return false;
+  std::lock_guard lock(mutex_);
+  return runtime().ok();
+}
+
+// Outside the lock: a driver may wait for the device.
+Result<void*> Gpus::allocate(size_t bytes, void*& context) {
+  std::unique_lock lock(mutex_);
+  HETCCL_TRY(runtime().status());
+  const auto api = runtime_->value();
+  lock.unlock();
+  void* memory = nullptr;
+  int code = api->get_context(&context);
+  if (code == 0) code = api->allocate(&memory, bytes);
+  if (code == 0 && memory != nullptr) return memory;
+  return error(ErrorCode::SystemError, "%s:%d has no %zu bytes: %s", vendor().c_str(),
+               current_device(), bytes, api->error_text(code));
+}
+
+Status Gpus::free(void* memory, void* context) {
+  std::unique_lock lock(mutex_);
+  HETCCL_TRY(runtime().status());
+  const auto api = runtime_->value();
+  lock.unlock();
+  void* before = nullptr;
+  const bool changes = api->get_context(&before) != 0 || before != context;
+  if (changes) api->set_context(context);
+  const int code = api->free(memory);
+  if (changes) api->set_context(before);
+  if (code == 0) return {};
+  return error(ErrorCode::SystemError, "freeing memory of %s: %s", vendor().c_str(),
+               api->error_text(code));
 }
 
 std::vector<Json> Gpus::describe_devices() {

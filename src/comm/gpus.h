@@ -26,6 +26,8 @@ class Gpus {
   [[nodiscard]] const std::string& vendor() const { return row_.vendor; }
   /// Whether `name` is "<vendor>" or "<vendor>:<index>".
   [[nodiscard]] bool names_one(std::string_view name) const { return index_of(name).has_value(); }
+  /// The index behind the colon; -1: none is named; nothing for what is no such name.
+  [[nodiscard]] std::optional<int> index_of(std::string_view name) const;
   /// "<vendor>" with the index of the calling thread's current device, 0 where it has none; other
   /// names as they are.
   std::string resolve(std::string_view name);
@@ -33,6 +35,21 @@ class Gpus {
   Result<device::Device*> device(std::string_view name);
   /// The library for clusters of `device`, which is one of these; Unsupported with the reason.
   Result<ccl::Library*> library(const device::Device& device);
+
+  /// What the process does with these GPUs by itself, which loads and initialises nothing: the
+  /// calling thread's current one, and the one whose memory an address is that the host cannot
+  /// reach; -1: none.
+  [[nodiscard]] int current_device() const {
+    return row_.in_process != nullptr ? row_.in_process->current_device() : -1;
+  }
+  [[nodiscard]] int owner_of(const void* address) const {
+    return row_.in_process != nullptr ? row_.in_process->owner_of(address) : -1;
+  }
+  /// Whether the process has loaded their runtime, and it shows a GPU.
+  [[nodiscard]] bool in_use();
+  /// Memory of the calling thread's current device, whose context `context` becomes.
+  Result<void*> allocate(size_t bytes, void*& context);
+  Status free(void* memory, void* context);
 
   /// For `hetccl info`.
   std::vector<Json> describe_devices();
@@ -50,8 +67,6 @@ class Gpus {
   const Result<std::shared_ptr<const device::gpu::Api>>& runtime();
   const Result<std::shared_ptr<const device::kernels::Compiler>>& compiler();
   const Result<LoadedLibrary>& library();
-  /// The index behind the colon; -1: none is named; nothing for what is no such name.
-  [[nodiscard]] std::optional<int> index_of(std::string_view name) const;
   Result<std::unique_ptr<device::GpuDevice>> open(int index);
 
   const GpuRow& row_;

@@ -39,7 +39,23 @@ Status Dispatch::check(const Work& work) {
                      "receive in a communicator that this rank is in with its host memory");
     }
   }
+  if (status.ok() && on_host_memory()) status = check_host_memory(work);
   return status.ok() ? status : status.with(format("rank %d: %s", rank(), work.text().c_str()));
+}
+
+// Host threads would crash on a GPU's memory.
+Status Dispatch::check_host_memory(const Work& work) const {
+  HostPointers& pointers = context_.runtime.host_pointers();
+  for (const exec::Message& message : work.messages) {
+    if (message.count == 0) continue;
+    HETCCL_TRY(pointers.check(message.data, message.send ? "sendbuff" : "recvbuff"));
+  }
+  if (work.collective == nullptr) return {};
+  const CollectiveArguments& call = *work.collective;
+  if (call.signature.count == 0 && !call.signature.uneven) return {};
+  HETCCL_TRY(pointers.check(call.send, "sendbuff"));
+  HETCCL_TRY(pointers.check(call.recv, "recvbuff"));
+  return pointers.check(call.residual, "residual");
 }
 
 Status Dispatch::complete(const Ticket& ticket) {

@@ -64,6 +64,10 @@ Encoding Programs::encoding_for(const Signature& signature, uint64_t block) cons
   return encodes ? wire : Encoding{};
 }
 
+double Programs::predict(const Signature& signature, uint64_t block) {
+  return chooser_.choose(plan::spec_of(signature, topology_), block, signature.type).seconds;
+}
+
 tune::Space Programs::space(const Signature& signature, uint64_t block,
                             const tune::Limits& limits) {
   return chooser_.space(plan::spec_of(signature, topology_), block, signature.type, limits);

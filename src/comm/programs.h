@@ -54,6 +54,8 @@ class Programs {
                              const Tactics& tactics) const;
   /// How what crosses between clusters is encoded in calls with blocks of `block` elements.
   [[nodiscard]] Encoding encoding_for(const Signature& signature, uint64_t block) const;
+  /// How many seconds a call with blocks of `block` elements is expected to take, untuned.
+  [[nodiscard]] double predict(const Signature& signature, uint64_t block);
   /// The settings to search for calls like this.
   [[nodiscard]] tune::Space space(const Signature& signature, uint64_t block,
                                   const tune::Limits& limits);

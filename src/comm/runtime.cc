@@ -154,10 +154,30 @@ Status Runtime::refuse_device(std::string_view name) const {
 }
 
 std::string Runtime::resolve_device(std::string_view name) {
+  for (const Gpus& gpus : gpus_) {
+    const int current = name.empty() ? gpus.current_device() : -1;
+    if (current >= 0) return gpus.vendor() + ":" + std::to_string(current);
+  }
+  if (name.empty()) return host_name();
   for (Gpus& gpus : gpus_) {
     if (gpus.names_one(name)) return gpus.resolve(name);
   }
   return std::string(name);
+}
+
+int Runtime::gpu_number(std::string_view name) const {
+  for (const Gpus& gpus : gpus_) {
+    if (const auto index = gpus.index_of(name)) return *index;
+  }
+  return -1;
+}
+
+std::string Runtime::gpu_vendor() {
+  for (const Gpus& gpus : gpus_)
+    if (gpus.current_device() >= 0) return gpus.vendor();
+  for (Gpus& gpus : gpus_)
+    if (gpus.in_use()) return gpus.vendor();
+  return "";
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device, const WaitLimit& limit) {

@@ -20,8 +20,10 @@
 #include "comm/adaptors.h"
 #include "comm/gpus.h"
 #include "comm/host_libraries.h"
+#include "comm/host_pointers.h"
 #include "comm/introduction.h"
 #include "comm/pair_budget.h"
+#include "comm/user_memory.h"
 #include "comm/window_budget.h"
 #include "device/device.h"
 #include "exec/end_marks.h"
@@ -63,8 +65,17 @@ class Runtime {
   [[nodiscard]] Introductions& introductions() { return introductions_; }
   /// The device of that name: "host", "cuda:1"; Unsupported naming what there is. "" is the host.
   Result<device::Device*> device(std::string_view name);
-  /// What `name` means on the calling thread: "cuda" its current device.
+  /// What `name` means on the calling thread: "cuda" its current device, "" its current GPU, or the
+  /// host where it has none.
   std::string resolve_device(std::string_view name);
+  [[nodiscard]] std::string host_name() const { return device_->vendor(); }
+  /// The number of the GPU that `name` names; -1: none.
+  [[nodiscard]] int gpu_number(std::string_view name) const;
+  /// The vendor whose GPUs the process uses: of the calling thread's current one, else the first
+  /// whose runtime it has loaded and that shows one. "" where there is none.
+  std::string gpu_vendor();
+  [[nodiscard]] HostPointers& host_pointers() { return host_pointers_; }
+  [[nodiscard]] UserMemory& memory() { return memory_; }
   /// The library for clusters of `device`; Unsupported where it is missing. An adaptor may wait for
   /// others of its ranks when it is first asked, within `limit`.
   Result<ccl::Library*> library(const device::Device& device, const WaitLimit& limit);
@@ -122,6 +133,8 @@ class Runtime {
   std::unique_ptr<device::Device> device_;
   HostLibraries host_libraries_{adaptors_.host, log_, found_};
   std::list<Gpus> gpus_;  // by vendor
+  HostPointers host_pointers_{gpus_};
+  UserMemory memory_{gpus_};
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::map<std::string, std::string> not_made_;  // adaptors' transports, and why

@@ -1,6 +1,7 @@
-// How some ranks of a communicator form a new one. The ranks tell each other their colors and keys
-// over the parent's control plane; the first of each color then makes the id of their communicator,
-// whose secret never travels (bootstrap::conceal).
+// How some ranks of a communicator form a new one. In a split all ranks tell each other their
+// colors and keys over the parent's control plane; the first of each color then makes the id of
+// their communicator, whose secret never travels (bootstrap::conceal). In a shrink the excluded
+// ranks take no part, so the others meet by notes (Gathering).
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -53,27 +54,59 @@ std::vector<int> members_of(const std::vector<Wish>& wishes, int32_t color) {
   return members;
 }
 
+// The ranks that are not `excluded`, in their order.
+Result<std::vector<int>> members_without(std::span<const int> excluded,
+                                         const Membership& membership) {
+  std::vector<bool> stays(static_cast<size_t>(membership.n_ranks()), true);
+  for (const int rank : excluded) {
+    if (rank < 0 || rank >= membership.n_ranks()) {
+      return error(ErrorCode::InvalidArgument, "excluded rank %d is none: ranks are 0 to %d", rank,
+                   membership.n_ranks() - 1);
+    }
+    if (rank == membership.rank()) {
+      return error(ErrorCode::InvalidArgument,
+                   "rank %d excludes itself: only ranks that stay make the call", rank);
+    }
+    if (!stays[static_cast<size_t>(rank)])
+      return error(ErrorCode::InvalidArgument, "rank %d is excluded twice", rank);
+    stays[static_cast<size_t>(rank)] = false;
+  }
+  std::vector<int> members;
+  for (size_t rank = 0; rank < stays.size(); ++rank) {
+    if (stays[rank]) members.push_back(static_cast<int>(rank));
+  }
+  return members;
+}
+
 }  // namespace
 
-Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key,
-                                                          const CommunicatorOptions* options) {
+Result<std::shared_ptr<Communicator>> Communicator::make_child(const CommunicatorOptions* options) {
   HETCCL_TRY(dispatch_.check_ready());
   CommunicatorOptions chosen = options != nullptr ? *options : context_.options;
+  if (chosen.device.empty()) chosen.device = context_.options.device;
   chosen.rank = -1;
   chosen.n_ranks = 0;
-  const bool waits = chosen.blocking;
-  HETCCL_ASSIGN(auto child, make(runtime(), std::move(chosen)));
-  const auto exchange = [this, color, key, child] {
-    return child->take(find_seat(color, key, child->context_.init_left_ms()));
+  return make(runtime(), std::move(chosen));
+}
+
+Result<Making> Communicator::prepare_split(int color, int key, const CommunicatorOptions* options) {
+  HETCCL_ASSIGN(const auto child, make_child(options));
+  const auto work = [this, color, key, child] {
+    Result<Seat> seat = find_seat(color, key, child->context_.init_left_ms());
+    return child->take(seat.ok() ? seat : Result<Seat>(seat.status().with("splitting")));
   };
-  if (waits) {
-    chores_.wait();  // exchanges of earlier splits come first, on every rank
-    HETCCL_TRY(exchange());
-  } else {
-    HETCCL_TRY(chores_.post([exchange] { static_cast<void>(exchange()); }));
-  }
-  if (color == kNoColor) return std::shared_ptr<Communicator>();
-  return child;
+  return Making(child, shared_from_this(), work, color != kNoColor);
+}
+
+Result<Making> Communicator::prepare_shrink(std::span<const int> excluded,
+                                            const CommunicatorOptions* options) {
+  HETCCL_ASSIGN(const auto child, make_child(options));
+  HETCCL_ASSIGN(const std::vector<int> members, members_without(excluded, membership_));
+  const auto work = [this, members, child] {
+    Result<Seat> seat = find_seat_among(members, child->context_.init_deadline);
+    return child->take(seat.ok() ? seat : Result<Seat>(seat.status().with("shrinking")));
+  };
+  return Making(child, shared_from_this(), work);
 }
 
 Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t timeout_ms) {
@@ -109,9 +142,31 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
   return seat;
 }
 
+// Why ranks that gather wait in vain.
+Status Communicator::ended() {
+  Verdict& verdict = membership_.verdict();
+  return verdict.failed() ? verdict.await() : context_.cancel->reason();
+}
+
+Result<Communicator::Seat> Communicator::find_seat_among(const std::vector<int>& members,
+                                                         TimePoint deadline) {
+  auto& session = membership_.session();
+  const auto make_id = [&]() -> Result<bootstrap::UniqueId> {
+    HETCCL_ASSIGN(const auto id, context_.runtime.service().unique_id(session));
+    return bootstrap::conceal(id);
+  };
+  Seat seat;
+  HETCCL_ASSIGN(const auto concealed, gathering_.agree(members, make_id, deadline));
+  HETCCL_ASSIGN(seat.id, bootstrap::reveal(concealed, session));
+  const auto self = std::find(members.begin(), members.end(), session.rank());
+  seat.rank = static_cast<int>(self - members.begin());
+  seat.n_ranks = static_cast<int>(members.size());
+  return seat;
+}
+
 // The new communicator's part: takes its seat and opens.
 Status Communicator::take(Result<Seat> seat) {
-  if (!seat.ok()) return membership_.give_up(seat.status().with("splitting"));
+  if (!seat.ok()) return membership_.give_up(seat.status());
   if (seat->n_ranks == 0) return {};
   membership_.take_seat(seat->rank, seat->n_ranks);
   const Status begun = begin(seat->id);

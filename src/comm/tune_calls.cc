@@ -62,6 +62,21 @@ Status Dispatch::set_tuning(std::string_view json) {
   return {};
 }
 
+Result<double> Dispatch::predict(const CollectiveArguments& arguments) {
+  HETCCL_TRY(check(arguments));
+  if (topology().clusters().size() < 2) {
+    return error(ErrorCode::Unsupported,
+                 "rank %d: %s: all ranks are in one cluster, and how long its library takes is not "
+                 "known",
+                 rank(), name_of(arguments.signature).c_str());
+  }
+  const uint64_t block = elements_of_a_block(arguments, n_ranks());
+  const std::lock_guard lock(launch_mutex_);
+  Signature signature = arguments.signature;
+  signature.encoding = programs_->encoding_for(signature, block);
+  return programs_->predict(signature, block);
+}
+
 Result<std::string> Dispatch::tuning_space(const Signature& signature) {
   HETCCL_TRY(check_ready());
   HETCCL_TRY(plan::check(signature, static_cast<uint32_t>(n_ranks())));

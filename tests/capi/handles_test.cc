@@ -39,12 +39,14 @@ std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
   hetcclCommStats_t stats{};
   stats.size = sizeof stats;
   hetcclRedOp_t op{};
+  void* handle = nullptr;
   const std::pair<const char*, hetcclResult_t> results[] = {
       {"AllReduce", hetcclAllReduce(data, data, 4, hetcclFloat32, hetcclSum, comm, nullptr)},
       {"ReduceScatter",
        hetcclReduceScatter(data, data, 1, hetcclFloat32, hetcclSum, comm, nullptr)},
       {"AllGather", hetcclAllGather(data, data, 1, hetcclFloat32, comm, nullptr)},
       {"Broadcast", hetcclBroadcast(data, data, 4, hetcclFloat32, 0, comm, nullptr)},
+      {"Bcast", hetcclBcast(data, 4, hetcclFloat32, 0, comm, nullptr)},
       {"Reduce", hetcclReduce(data, data, 4, hetcclFloat32, hetcclSum, 0, comm, nullptr)},
       {"Barrier", hetcclBarrier(comm, nullptr)},
       {"RedOpCreatePreMulSum",
@@ -58,6 +60,10 @@ std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
       {"IsCapturing", hetcclCommIsCapturing(comm, nullptr, &number)},
       {"GetTopology", hetcclCommGetTopology(comm, &text)},
       {"Split", hetcclCommSplit(comm, 0, 0, &part, nullptr)},
+      {"Shrink", hetcclCommShrink(comm, &number, 1, &part, nullptr, HETCCL_SHRINK_DEFAULT)},
+      {"CuDevice", hetcclCommCuDevice(comm, &number)},
+      {"Register", hetcclCommRegister(comm, data, sizeof data, &handle)},
+      {"Deregister", hetcclCommDeregister(comm, data)},
       {"Finalize", hetcclCommFinalize(comm)},
       {"Dump", hetcclCommDump(comm, &text)},
       {"Destroy", hetcclCommDestroy(comm)},
@@ -102,6 +108,7 @@ TEST_CASE("null arguments are named") {
   hetcclComm_t comm = lone_rank();
   refused(hetcclCommCount(comm, nullptr), "count");
   refused(hetcclCommUserRank(comm, nullptr), "rank");
+  refused(hetcclCommCuDevice(comm, nullptr), "device");
   refused(hetcclCommGetAsyncError(comm, nullptr), "async_error");
   refused(hetcclCommGetStats(comm, nullptr), "stats");
   refused(hetcclCommIsCapturing(comm, nullptr, nullptr), "capturing");
@@ -287,8 +294,12 @@ TEST_CASE("a forked child is told so by every call, and its parent goes on") {
   if (child == 0) {
     alarm(hetccl::fake::kAlarm);  // ends a child that hangs
     hetcclUniqueId id;
+    void* memory = nullptr;
+    hetcclComm_t all = nullptr;
     const bool told = all_calls(comm, hetcclInvalidUsage).empty() &&
                       hetcclGetUniqueId(&id) == hetcclInvalidUsage &&
+                      hetcclMemAlloc(&memory, 1) == hetcclInvalidUsage &&
+                      hetcclCommInitAll(&all, 1, nullptr) == hetcclInvalidUsage &&
                       std::string(hetcclGetLastError(nullptr)).find("fork") != std::string::npos;
     _exit(told ? 0 : 1);
   }

@@ -26,11 +26,12 @@ class FakeNccl {
   int async_outcome = ccl::nccl::kSuccess;
   int send_outcome = ccl::nccl::kSuccess;
   int version_code = 22'800;
-  int max_blocks = 0;              ///< that the last init with a config asked for
-  std::function<void()> on_abort;  ///< once calls do not wait any more
+  int min_blocks = 0, max_blocks = 0;  ///< that the last init with a config asked for
+  std::function<void()> on_abort;      ///< once calls do not wait any more
   /// How many channels the last collective was asked to take; 0: none said. Ring, simple is all
   /// that the fake can do, at any number of them.
   int channels = 0;
+  bool registers = true;            ///< memory; as NCCL does not where NCCL_LOCAL_REGISTER=0 is set
   std::atomic<bool> blocks{false};  ///< all-reduces and sends wait for an abort, as for lost ranks
 
   /// What was called since the last `take`.
@@ -54,6 +55,7 @@ class FakeNccl {
     };
     api->init_with = [this, init = api->init](void** comm, int n_ranks, ccl::UniqueId id, int rank,
                                               const ccl::nccl::CommConfig* config) {
+      min_blocks = config->min_ctas;
       max_blocks = config->max_ctas;
       return init(comm, n_ranks, id, rank);
     };
@@ -101,6 +103,13 @@ class FakeNccl {
     api.create_premul_sum = [this](int* op, void*, int t, int residence, void*) {
       *op = 5 + made_++;
       return note("create_op", {num(t), num(residence)});
+    };
+    api.register_memory = [this](void*, void* memory, size_t bytes, void** handle) {
+      if (registers) *handle = memory;
+      return note("register", {at(memory), num(bytes)});
+    };
+    api.deregister_memory = [this](void*, void* handle) {
+      return note("deregister", {at(handle)});
     };
     api.destroy_op = [this](int op, void*) { return note("destroy_op", {num(op)}); };
   }

@@ -273,6 +273,22 @@ def test_a_split_orders_by_key():
     assert results == [((1, 2, 2), True), ((0, 1, 1), False), ((0, 2, 2), False)]
 
 
+def shrunk(comm):
+    value = array("i", [comm.rank])
+    if comm.rank != 1:
+        part = comm.shrink([1])
+        part.all_reduce(value)
+        assert (part.rank, part.size) == (comm.rank // 2, 2)
+        part.destroy()
+    comm.barrier()
+    assert comm.dump()["name"] == ""
+    return value[0]
+
+
+def test_a_shrink_leaves_ranks_out():
+    assert run_ranks(3, shrunk, ("a", "b", "b")) == [2, 1, 2]
+
+
 def ready(comm):
     deadline = time.monotonic() + HANG
     while not comm.ready() and time.monotonic() < deadline:
@@ -283,13 +299,14 @@ def ready(comm):
 @pytest.mark.smoke
 def test_ranks_of_one_thread_that_do_not_block():
     uid = hetccl.unique_id()
-    first = hetccl.Communicator(uid, 0, 2, blocking=False)
+    first = hetccl.Communicator(uid, 0, 2, blocking=False, name="both")
     assert not first.ready()
     with pytest.raises(HetcclError, match="still being set up"):
         first.barrier()
     second = hetccl.Communicator(uid, 1, 2, blocking=False)
     assert ready(first)
     assert ready(second)
+    assert first.dump()["name"] == "both"
     split = [comm.split(0, key=-comm.rank) for comm in (first, second)]
     assert all(ready(part) for part in split)
     assert [part.rank for part in split] == [1, 0]

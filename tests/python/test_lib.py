@@ -8,12 +8,12 @@ import pytest
 
 from hetccl import _lib
 
-HEADER = Path(__file__).parents[2] / "include/hetccl/hetccl.h"
+HEADERS = [Path(__file__).parents[2] / "include/hetccl" / name for name in ("types.h", "hetccl.h")]
 
 
 @pytest.fixture(scope="module")
 def header() -> str:
-    return re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.DOTALL)
+    return re.sub(r"/\*.*?\*/", "", "".join(one.read_text() for one in HEADERS), flags=re.DOTALL)
 
 
 def declarations(header: str) -> dict[str, tuple[str, list[str]]]:
@@ -38,6 +38,8 @@ def ctype_of(argument: str) -> object:
         "hetcclWork_t*": _lib.Work,
         "hetcclComm_t*": ctypes.c_void_p,
         "hetcclStream_t*": ctypes.c_void_p,
+        "void**": ctypes.c_void_p,
+        "hetcclSimInfo_t*": _lib.SimInfo,
         "hetcclResult_t*": ctypes.c_int,
         "hetcclRedOp_t*": ctypes.c_int,
         "char**": ctypes.c_char_p,
@@ -106,6 +108,7 @@ def test_enums_equal_the_headers(header, enum, prefix, rename):
     [
         (_lib.Config, "hetcclConfig_t"),
         (_lib.Call, "hetcclCall_t"),
+        (_lib.SimInfo, "hetcclSimInfo_t"),
         (_lib.Stats, "hetcclCommStats_t"),
         (_lib.PlanQuery, "hetcclPlanQuery_t"),
     ],
@@ -118,6 +121,7 @@ def test_structures_have_the_headers_fields(header, structure, name):
 
 def test_a_rank_without_a_color(header):
     assert f"#define HETCCL_SPLIT_NOCOLOR ({_lib.NO_COLOR})" in header
+    assert f"#define HETCCL_SHRINK_DEFAULT {_lib.SHRINK_DEFAULT}\n" in header
 
 
 def test_element_sizes():

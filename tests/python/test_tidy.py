@@ -34,7 +34,7 @@ def copy(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("tree")
     files = (
         "tools/tidy", "tools/setup", "CMakeLists.txt", "pyproject.toml",
-        "python/hetccl/__init__.py", "include/hetccl/hetccl.h",
+        "python/hetccl/__init__.py", "include/hetccl/types.h",
         "src/base/config.cc", "src/base/clock.h", "docs/settings.md",
     )  # fmt: skip
     for name in files:

@@ -27,6 +27,9 @@ void find_all(Symbols& symbols, Api& api) {
   symbols.optional(api.create_premul_sum, "ncclRedOpCreatePreMulSum");
   symbols.optional(api.destroy_op, "ncclRedOpDestroy");
   if (!api.destroy_op) api.create_premul_sum = nullptr;
+  symbols.optional(api.register_memory, "ncclCommRegister");
+  symbols.optional(api.deregister_memory, "ncclCommDeregister");
+  if (!api.deregister_memory) api.register_memory = nullptr;
 }
 
 std::string text_of(int version) {

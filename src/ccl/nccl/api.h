@@ -71,6 +71,9 @@ struct Api {
   /// Both or none: without them no pre-multiplied sums.
   std::function<int(int* op, void* scalar, int type, int residence, void* comm)> create_premul_sum;
   std::function<int(int op, void* comm)> destroy_op;
+  /// Both or none: without them no memory is registered.
+  std::function<int(void* comm, void* memory, size_t bytes, void** handle)> register_memory;
+  std::function<int(void* comm, void* handle)> deregister_memory;
 
   std::vector<DynLib> libraries;  ///< keep the calls valid
 };

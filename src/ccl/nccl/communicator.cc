@@ -353,6 +353,21 @@ Status NcclCommunicator::exchange(std::span<const Transfer> transfers, DataType 
   });
 }
 
+// NCCL answers with success and no handle where it does not register such memory.
+Result<void*> NcclCommunicator::register_memory(void* memory, size_t bytes) {
+  HETCCL_ASSIGN(const auto call, handle_->enter());
+  if (!api().register_memory) return nullptr;
+  void* handle = nullptr;
+  HETCCL_TRY(
+      handle_->check(api().register_memory(comm(), memory, bytes, &handle), "ncclCommRegister"));
+  return handle;
+}
+
+Status NcclCommunicator::deregister_memory(void* registration) {
+  HETCCL_ASSIGN(const auto call, handle_->enter());
+  return handle_->check(api().deregister_memory(comm(), registration), "ncclCommDeregister");
+}
+
 Status NcclCommunicator::barrier(void* stream) {
   return with_operator({RedOp::Max}, DataType::Int8, [&](int op) {
     void* word = handle_->word();  // an abort frees it

@@ -86,6 +86,8 @@ class NcclCommunicator : public Communicator {
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override;
   Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override;
   Status barrier(void* stream) override;
+  Result<void*> register_memory(void* memory, size_t bytes) override;
+  Status deregister_memory(void* registration) override;
   [[nodiscard]] Status async_error() const override;
   void abort() override;
   [[nodiscard]] bool abort_has_begun() override;

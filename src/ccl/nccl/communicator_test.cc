@@ -56,6 +56,35 @@ TEST_CASE("all_reduce, and none of nothing") {
   CHECK(rig.nccl.take().empty());
 }
 
+TEST_CASE("memory is registered where NCCL does, and thread blocks are as many as asked for") {
+  Rig rig;
+  const auto registered = rig.comm->register_memory(rig.at(8), 64);
+  REQUIRE(registered.ok());
+  CHECK(registered.value() == rig.at(8));
+  CHECK(rig.comm->deregister_memory(registered.value()).ok());
+  CHECK(rig.nccl.take() == Calls{"register +8 64", "deregister +8"});
+  rig.nccl.registers = false;
+  CHECK(rig.comm->register_memory(rig.at(8), 64).value() == nullptr);
+
+  const ccl::UniqueId id = rig.library->unique_id(3, 5000).value();
+  CHECK(rig.library->init_with_blocks(id, 3, 1, {2, 8}, fake::kHangMs).ok());
+  CHECK(rig.nccl.min_blocks == 2);
+  CHECK(rig.nccl.max_blocks == 8);
+  CHECK(rig.library->init_with_blocks(id, 3, 1, {0, 4}, fake::kHangMs).ok());
+  CHECK(rig.nccl.min_blocks == nccl::CommConfig::kUnset);
+
+  const auto api = rig.nccl.api();
+  api->register_memory = nullptr;
+  api->init_with = nullptr;
+  const auto old = make_nccl_library(api, rig.workspace, kNcclReach);
+  const Status refused = old->init_with_blocks(id, 3, 1, {2, 8}, fake::kHangMs).status();
+  CHECK(refused.code() == ErrorCode::Unsupported);
+  CHECK(refused.message().find("lacks ncclCommInitRankConfig") != std::string::npos);
+  const auto made = old->init(id, 3, 1, nullptr, fake::kHangMs);
+  REQUIRE(made.ok());
+  CHECK(made.value()->register_memory(rig.at(8), 64).value() == nullptr);
+}
+
 TEST_CASE("collectives run as they were told to; what can be told is known from the first calls") {
   Rig rig;
   Tactics ring;

@@ -162,19 +162,20 @@ class NcclLibrary : public Library {
 
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                              Waker* /*waker*/, const WaitLimit& limit) override {
-    const auto bell = std::make_shared<Bell>();
-    HETCCL_ASSIGN(const auto attempt, begin({id, n_ranks, rank}, limit, [bell] { bell->ring(); }));
-    for (;; bell->wait(kGlance)) {
-      TimePoint again = TimePoint::max();
-      if (auto made = attempt->poll(limit.now(), again)) return std::move(*made);
-    }
+    return init({id, n_ranks, rank}, limit);
+  }
+
+  Result<std::unique_ptr<Communicator>> init_with_blocks(const UniqueId& id, int n_ranks, int rank,
+                                                         const Blocks& blocks,
+                                                         const WaitLimit& limit) override {
+    HETCCL_TRY(check_config());
+    return init({id, n_ranks, rank, 0, blocks}, limit);
   }
 
   Result<std::unique_ptr<PendingPair>> begin_pair(const PairSeat& seat, Waker* /*waker*/,
                                                   const WaitLimit& limit,
                                                   std::function<void()> wake) override {
-    if (!makes_pairs())
-      return error(ErrorCode::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
+    HETCCL_TRY(check_config());
     HETCCL_ASSIGN(auto attempt,
                   begin({seat.id, 2, seat.rank, seat.blocks}, limit, std::move(wake)));
     return std::unique_ptr<PendingPair>(std::make_unique<PendingNcclPair>(std::move(attempt)));
@@ -185,7 +186,22 @@ class NcclLibrary : public Library {
     UniqueId id;
     int n_ranks = 0, rank = 0;
     int pair_blocks = 0;  // of one for messages alone
+    Blocks blocks{};      // of another
   };
+
+  [[nodiscard]] Status check_config() const {
+    if (api_->init_with) return {};
+    return error(ErrorCode::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
+  }
+
+  Result<std::unique_ptr<Communicator>> init(const Seat& seat, const WaitLimit& limit) const {
+    const auto bell = std::make_shared<Bell>();
+    HETCCL_ASSIGN(const auto attempt, begin(seat, limit, [bell] { bell->ring(); }));
+    for (;; bell->wait(kGlance)) {
+      TimePoint again = TimePoint::max();
+      if (auto made = attempt->poll(limit.now(), again)) return std::move(*made);
+    }
+  }
 
   // On a thread of its own: the two ranks of a pair wait for each other inside NCCL, and ranks make
   // their pairs in unlike orders, so that pairs on one thread would wait in a circle.
@@ -216,10 +232,13 @@ class NcclLibrary : public Library {
     WarmUp warm_up(*workspace, seat.pair_blocks > 0 ? WarmUp::Calls::Messages : WarmUp::Calls::All);
     HETCCL_TRY(warm_up.reserve(seat.n_ranks));
     auto handle = std::make_shared<Handle>(api, workspace);
-    CommConfig few_blocks;
-    few_blocks.max_ctas = seat.pair_blocks;
+    CommConfig config;
     const bool pair = seat.pair_blocks > 0;
-    HETCCL_TRY(handle->open(seat.id, seat.n_ranks, seat.rank, pair ? &few_blocks : nullptr));
+    if (pair) config.max_ctas = seat.pair_blocks;
+    if (seat.blocks.least > 0) config.min_ctas = seat.blocks.least;
+    if (seat.blocks.most > 0) config.max_ctas = seat.blocks.most;
+    const bool configured = pair || seat.blocks.given();
+    HETCCL_TRY(handle->open(seat.id, seat.n_ranks, seat.rank, configured ? &config : nullptr));
     auto communicator = std::make_unique<NcclCommunicator>(handle, seat.n_ranks, seat.rank);
     if (pair) attempt.end_after(kEnqueueTime, handle);
     const Status ran = warm_up.run(

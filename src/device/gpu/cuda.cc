@@ -3,6 +3,7 @@
 #include <array>
 
 #include "device/gpu/api.h"
+#include "device/gpu/in_process.h"
 
 namespace hetccl::device::gpu {
 namespace {
@@ -11,8 +12,6 @@ namespace {
 constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 constexpr unsigned kHostPortable = 1, kHostDeviceMap = 2;
 constexpr unsigned kWaitGeq = 0, kWriteDefault = 0;
-constexpr int kPointerMemoryType = 2, kPointerIsManaged = 8, kPointerDevice = 9;
-constexpr unsigned kMemoryOfDevice = 2;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 
 // Addresses of device memory are 64-bit integers there: the same as pointers to every caller.
@@ -131,22 +130,6 @@ void adapt_work(const Driver& driver, Api& api) {
   };
 }
 
-// Asked of an address that the driver does not know, it gives zeros and no error.
-void adapt_addresses(const Driver& driver, Api& api) {
-  api.memory_owner = [call = driver.pointer_attributes](const void* address, int* device,
-                                                        bool* managed) {
-    constexpr std::array kAttributes = {kPointerMemoryType, kPointerIsManaged, kPointerDevice};
-    unsigned type = 0, is_managed = 0;
-    int ordinal = -1;
-    std::array<void*, 3> results = {&type, &is_managed, &ordinal};
-    const int code = call(kAttributes.size(), kAttributes.data(), results.data(),
-                          reinterpret_cast<uint64_t>(address));
-    *managed = is_managed != 0;
-    *device = type == kMemoryOfDevice || *managed ? ordinal : -1;
-    return code;
-  };
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const Api>> load_cuda() {
@@ -165,7 +148,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   }
   adapt_devices(driver, *api);
   adapt_work(driver, *api);
-  adapt_addresses(driver, *api);
+  api->memory_owner = memory_owner_by(driver.pointer_attributes);
   set_apart_from_graphs(*api, driver.exchange_capture_mode);
   api->vendor = "cuda";
   api->path = library->path();

@@ -7,6 +7,7 @@
 
 #include "base/hip_version.h"
 #include "device/gpu/api.h"
+#include "device/gpu/in_process.h"
 
 namespace hetccl::device::gpu {
 namespace {
@@ -124,18 +125,8 @@ void adapt_memory(const Runtime& runtime, Api& api) {
     unpin(memory);
     return code != 0 ? code : hip::kNotSupported;
   };
-  // Of memory that it does not know it makes an error, which others would take for their own.
-  api.memory_owner = [call = runtime.pointer_attributes, peek = runtime.peek_error,
-                      take = runtime.take_error](const void* address, int* device, bool* managed) {
-    const bool clean = peek() == 0;
-    hip::PointerAttributes attributes;
-    const int code = call(&attributes, address);
-    if (code != 0 && clean) take();
-    const bool known = code == 0;
-    *managed = known && (attributes.managed != 0 || attributes.type == hip::kManaged);
-    *device = known && (attributes.type == hip::kDevice || *managed) ? attributes.device : -1;
-    return code == hip::kInvalidValue ? 0 : code;
-  };
+  api.memory_owner =
+      memory_owner_by(runtime.pointer_attributes, runtime.peek_error, runtime.take_error);
 }
 
 void adapt_work(const Runtime& runtime, Api& api) {

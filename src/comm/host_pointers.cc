@@ -1,0 +1,33 @@
+#include "comm/host_pointers.h"
+
+#include <cstdint>
+
+namespace hetccl::comm {
+
+Status HostPointers::check(const void* address, const char* argument) {
+  if (address == nullptr) return {};
+  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15U;  // 2^64 over the golden ratio
+  const uint64_t place = reinterpret_cast<uintptr_t>(address) * kSpread >> 58U;
+  std::atomic<const void*>& known = known_[place];
+  if (known.load(std::memory_order_relaxed) == address) [[likely]]
+    return {};
+  HETCCL_TRY(ask(address, argument));
+  known.store(address, std::memory_order_relaxed);
+  return {};
+}
+
+Status HostPointers::ask(const void* address, const char* argument) const {
+  for (const Gpus& gpus : gpus_) {
+    const int owner = gpus.owner_of(address);
+    if (owner < 0) continue;
+    const std::string name = gpus.vendor() + ":" + std::to_string(owner);
+    return error(ErrorCode::InvalidArgument,
+                 "%s is memory of the GPU %s, and this rank is on the host: make its communicator "
+                 "with the device \"%s\" in hetcclConfig_t, or with that GPU as the thread's "
+                 "current one, or copy the data to the host first",
+                 argument, name.c_str(), name.c_str());
+  }
+  return {};
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,39 @@
+#include "comm/making.h"
+
+#include "comm/communicator.h"
+
+namespace hetccl::comm {
+
+// A communicator's exchanges come in the order of the calls, on every rank.
+Chores& Making::chores() const {
+  return parent_ != nullptr ? parent_->chores_ : child_->chores_;
+}
+
+Status Making::run() {
+  if (!child_->blocking()) return start();
+  if (parent_ != nullptr) parent_->chores_.wait();
+  return work_();
+}
+
+Status Making::start() {
+  return chores().post([outcome = outcome_, work = std::move(work_)] {
+    try {
+      *outcome = work();
+    } catch (...) {
+      *outcome = caught();
+      throw;
+    }
+  });
+}
+
+Status Making::wait() const {
+  if (!child_->blocking()) return {};
+  chores().wait();
+  return *outcome_;
+}
+
+void Making::give_up(const Status& why) const {
+  static_cast<void>(child_->membership_.give_up(why));
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,29 @@
+// Memory that the cluster's library was told of, for the user.
+#include "comm/dispatch.h"
+
+namespace hetccl::comm {
+
+Result<uintptr_t> Dispatch::register_memory(void* memory, size_t bytes) {
+  HETCCL_TRY(check_ready());
+  const std::lock_guard lock(launch_mutex_);
+  HETCCL_ASSIGN(void* const registration, fabric_.ccl().register_memory(memory, bytes));
+  if (registration == nullptr) return uintptr_t{0};
+  registrations_[++last_registration_] = registration;
+  return last_registration_;
+}
+
+Status Dispatch::deregister_memory(uintptr_t number) {
+  HETCCL_TRY(known());
+  const std::lock_guard lock(launch_mutex_);
+  const auto found = registrations_.extract(number);
+  if (found.empty()) {
+    return error(ErrorCode::InvalidArgument,
+                 "handle is none of hetcclCommRegister's on this communicator, or was "
+                 "deregistered");
+  }
+  // A library that has ended, because the communicator has failed, has dropped what it knew.
+  const Status status = fabric_.ccl().deregister_memory(found.mapped());
+  return verdict_.failed() ? Status() : status;
+}
+
+}  // namespace hetccl::comm

@@ -1,0 +1,179 @@
+#include "device/gpu/in_process.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/dynlib.h"
+
+namespace hetccl::device::gpu {
+namespace {
+
+// Of cuda.h.
+constexpr int kPointerMemoryType = 2, kPointerIsManaged = 8, kPointerDevice = 9;
+constexpr unsigned kMemoryOfDevice = 2;
+
+// What a driver is asked; empty where it lacks one of its calls.
+struct Questions {
+  std::function<int(int* device)> current_device;  // not 0: there is none
+  MemoryOwner memory_owner;
+};
+
+// Calls of the process's own copy of a library. It is looked for anew once more libraries have been
+// loaded, and stays loaded once it is found.
+class LoadedDriver : public InProcess {
+ public:
+  using Bind = std::function<Questions(const DynLib&)>;
+  LoadedDriver(const char* library, Bind bind) : library_(library), bind_(std::move(bind)) {}
+
+  [[nodiscard]] bool is_loaded() override { return find() != nullptr; }
+  [[nodiscard]] int current_device() override {
+    const Questions* const asked = find();
+    int device = -1;
+    return asked != nullptr && asked->current_device && asked->current_device(&device) == 0 ? device
+                                                                                            : -1;
+  }
+  [[nodiscard]] int owner_of(const void* address) override {
+    const Questions* const asked = find();
+    int device = -1;
+    bool managed = false;
+    if (asked == nullptr || !asked->memory_owner) return -1;
+    return asked->memory_owner(address, &device, &managed) == 0 && !managed ? device : -1;
+  }
+
+ private:
+  const Questions* find() {
+    if (const Questions* found = found_.load(std::memory_order_acquire)) return found;
+    const uint64_t loads = count_library_loads();
+    if (looked_.load(std::memory_order_acquire) == loads) return found_.load();
+    const std::lock_guard lock(mutex_);
+    const auto paths = loaded_libraries(library_);
+    if (!paths.empty() && made_ == nullptr) {
+      auto opened = DynLib::open(std::span(&paths.front(), 1));
+      if (opened.ok()) {
+        opened->stay_loaded();
+        made_ = std::make_unique<Questions>(bind_(*opened));
+        found_.store(made_.get(), std::memory_order_release);
+      }
+    }
+    looked_.store(loads, std::memory_order_release);  // last: other threads rely on it
+    return made_.get();
+  }
+
+  const char* const library_;
+  const Bind bind_;
+  std::atomic<const Questions*> found_{nullptr};
+  std::atomic<uint64_t> looked_{0};
+  std::mutex mutex_;  // guards what follows
+  std::unique_ptr<Questions> made_;
+};
+
+// Whether the process has the file open.
+bool has_open(const std::string& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  if (folder == nullptr) return false;
+  std::array<char, 256> target{};
+  while (const dirent* const entry = readdir(folder.get())) {
+    const ssize_t length =
+        readlinkat(dirfd(folder.get()), entry->d_name, target.data(), target.size());
+    if (length > 0 && std::string_view(target.data(), static_cast<size_t>(length)) == path)
+      return true;
+  }
+  return false;
+}
+
+// HIP's calls initialise it, so they are left alone until the process has.
+class HipDriver : public LoadedDriver {
+ public:
+  HipDriver(std::string kfd, Bind bind)
+      : LoadedDriver("libamdhip64.so", std::move(bind)), kfd_(std::move(kfd)) {}
+  [[nodiscard]] int current_device() override {
+    return is_used() ? LoadedDriver::current_device() : -1;
+  }
+  [[nodiscard]] int owner_of(const void* address) override {
+    return is_used() ? LoadedDriver::owner_of(address) : -1;
+  }
+
+ private:
+  bool is_used() {
+    if (!used_.load(std::memory_order_relaxed) && is_loaded() && access(kfd_.c_str(), F_OK) == 0)
+      used_.store(has_open(kfd_), std::memory_order_relaxed);
+    return used_.load(std::memory_order_relaxed);
+  }
+
+  const std::string kfd_;
+  std::atomic<bool> used_{false};
+};
+
+}  // namespace
+
+std::shared_ptr<InProcess> cuda_in_process() {
+  return std::make_shared<LoadedDriver>("libcuda.so", [](const DynLib& library) {
+    std::function<int(void**)> context;
+    std::function<int(int*)> device;
+    std::function<int(unsigned, const int*, void**, uint64_t)> attributes;
+    Symbols symbols(library);
+    symbols.find(context, "cuCtxGetCurrent");
+    symbols.find(device, "cuCtxGetDevice");
+    symbols.find(attributes, "cuPointerGetAttributes");
+    if (!symbols.missing().empty()) return Questions();
+    const auto current = [context, device](int* number) {
+      void* of_thread = nullptr;
+      const int code = context(&of_thread);
+      return code == 0 && of_thread != nullptr ? device(number) : -1;
+    };
+    return Questions{current, memory_owner_by(attributes)};
+  });
+}
+
+std::shared_ptr<InProcess> hip_in_process(const char* kfd) {
+  return std::make_shared<HipDriver>(kfd, [](const DynLib& library) {
+    std::function<int(int*)> device;
+    std::function<int(hip::PointerAttributes*, const void*)> attributes;
+    std::function<int()> peek, take;
+    Symbols symbols(library);
+    symbols.find(device, "hipGetDevice");
+    symbols.find(attributes, "hipPointerGetAttributes");
+    symbols.find(peek, "hipPeekAtLastError");
+    symbols.find(take, "hipGetLastError");
+    if (!symbols.missing().empty()) return Questions();
+    return Questions{device, memory_owner_by(attributes, peek, take)};
+  });
+}
+
+// Asked of an address that the driver does not know, it gives zeros and no error.
+MemoryOwner memory_owner_by(std::function<int(unsigned, const int*, void**, uint64_t)> call) {
+  return [call = std::move(call)](const void* address, int* device, bool* managed) {
+    constexpr std::array kAttributes = {kPointerMemoryType, kPointerIsManaged, kPointerDevice};
+    unsigned type = 0, is_managed = 0;
+    int ordinal = -1;
+    std::array<void*, 3> results = {&type, &is_managed, &ordinal};
+    const int code = call(kAttributes.size(), kAttributes.data(), results.data(),
+                          reinterpret_cast<uint64_t>(address));
+    *managed = is_managed != 0;
+    *device = type == kMemoryOfDevice || *managed ? ordinal : -1;
+    return code;
+  };
+}
+
+// Of memory that it does not know it makes an error, which others would take for their own.
+MemoryOwner memory_owner_by(std::function<int(hip::PointerAttributes*, const void*)> call,
+                            std::function<int()> peek, std::function<int()> take) {
+  return [=](const void* address, int* device, bool* managed) {
+    const bool clean = peek() == 0;
+    hip::PointerAttributes attributes;
+    const int code = call(&attributes, address);
+    if (code != 0 && clean) take();
+    const bool known = code == 0;
+    *managed = known && (attributes.managed != 0 || attributes.type == hip::kManaged);
+    *device = known && (attributes.type == hip::kDevice || *managed) ? attributes.device : -1;
+    return code == hip::kInvalidValue ? 0 : code;
+  };
+}
+
+}  // namespace hetccl::device::gpu
