@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include "base/thread.h"
 #include "nccl/vendor.h"
 
 namespace hetccl::nccl {
 namespace {
 
 constexpr std::chrono::microseconds kPollPause(200);
+constexpr std::chrono::milliseconds kCancelPause(10);
 constexpr size_t kLargestConfig = 4096;
 
 const char* text_of(const char* text) {
@@ -27,28 +30,40 @@ Outcome outcome_of_vendor(ncclResult_t code, ncclComm_t comm) {
   return outcome;
 }
 
+// A copy of a text that is never freed: the vendor's library keeps the pointer, and hands it to the
+// communicators that are split from this one.
+const char* keep(const char* text) {
+  if (text == nullptr) return nullptr;
+  static std::mutex mutex;
+  static auto* const kept = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return kept->insert(text).first->c_str();
+}
+
 }  // namespace
 
 Result<Settings> Settings::copy(const ncclConfig_t* config) {
   Settings settings;
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  const std::string_view said = blocking != nullptr ? blocking : "";
+  settings.blocking_ = said != "0";
   if (config == nullptr) return settings;
   constexpr size_t kLeast = offsetof(ncclConfig_t, trafficClass);  // 2.18's
   if (config->magic != NCCL_API_MAGIC || config->size < kLeast || config->size > kLargestConfig)
     return error(ErrorCode::InvalidArgument, "config was not made by NCCL_CONFIG_INITIALIZER");
   const auto* const first = reinterpret_cast<const uint8_t*>(config);
   settings.bytes_.assign(first, first + config->size);
-  settings.blocking_ = config->blocking != 0;
-  settings.net_name_ = text_of(config->netName);
-  if (config->size >= sizeof *config) settings.comm_name_ = text_of(config->commName);
+  if (said != "0" && said != "1") settings.blocking_ = config->blocking != 0;
+  settings.net_name_ = keep(config->netName);
+  if (config->size >= sizeof *config) settings.comm_name_ = keep(config->commName);
   return settings;
 }
 
 ncclConfig_t* Settings::config() {
   if (bytes_.empty()) return nullptr;
   auto* const config = reinterpret_cast<ncclConfig_t*>(bytes_.data());
-  config->netName = net_name_.empty() ? nullptr : net_name_.c_str();
-  if (bytes_.size() >= sizeof *config)
-    config->commName = comm_name_.empty() ? nullptr : comm_name_.c_str();
+  config->netName = net_name_;
+  if (bytes_.size() >= sizeof *config) config->commName = comm_name_;
   return config;
 }
 
@@ -65,6 +80,23 @@ void CurrentDevice::make_current() const {
   if (context_ != nullptr) gpu_runtime()->set_context(context_);
 }
 
+Turns::Turn::~Turn() {
+  const std::lock_guard lock(turns_.mutex_);
+  turns_.early_.insert(number_);
+  while (turns_.early_.erase(turns_.first_) == 1) ++turns_.first_;
+  turns_.over_.notify_all();
+}
+
+void Turns::Turn::wait() {
+  std::unique_lock lock(turns_.mutex_);
+  turns_.over_.wait(lock, [this] { return turns_.first_ == number_; });
+}
+
+std::unique_ptr<Turns::Turn> Turns::take() {
+  const std::lock_guard lock(mutex_);
+  return std::make_unique<Turn>(*this, taken_++);
+}
+
 Result<std::shared_ptr<Communicator>> Communicator::create() {
   std::shared_ptr<Communicator> made(new Communicator);
   HETCCL_ASSIGN(made->cancel_, Cancel::create());
@@ -74,30 +106,25 @@ Result<std::shared_ptr<Communicator>> Communicator::create() {
 Communicator::~Communicator() = default;
 
 Outcome Communicator::set_up(Handle& handle, Request request) {
-  settings_ = request.settings;
   Outcome outcome{ncclInternalError, "no memory"};
   try {
+    settings_ = request.settings;
     outcome = make(request);
   } catch (const std::exception&) {  // what remains of it goes with the communicator
   }
-  return fail(handle, std::move(outcome));
+  return conclude(handle, std::move(outcome));
 }
 
-Outcome Communicator::fail(Handle& handle, Outcome outcome) {
-  settle(handle, outcome);
+Outcome Communicator::conclude(Handle& handle, Outcome outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    outcome_ = outcome;
+  }
+  const State state = outcome.failed()           ? State::Failed
+                      : mixed_.load() != nullptr ? State::Mixed
+                                                 : State::Vendor;
+  publish(handle, this, state, vendor_.load(), mixed_.load());
   return outcome;
-}
-
-// A handle that was freed meanwhile may be another communicator's by now.
-void Communicator::settle(Handle& handle, const Outcome& outcome) {
-  const std::lock_guard lock(mutex_);
-  outcome_ = outcome;
-  if (communicator_of(handle).get() != this) return;
-  handle.vendor.store(vendor_);
-  handle.mixed.store(mixed_.load());
-  handle.state.store(outcome.failed()           ? State::Failed
-                     : mixed_.load() != nullptr ? State::Mixed
-                                                : State::Vendor);
 }
 
 Outcome Communicator::make(Request& request) {
@@ -139,13 +166,61 @@ Outcome Communicator::make_vendors(const Request& request) {
   const Status shared = share(id, made);
   if (made.failed()) return made;
   if (!shared.ok()) return outcome_of(shared);
-  using Init = ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*);
-  Outcome outcome =
-      outcome_of_vendor(call_vendor<Init>(*vendor(), Symbol::ncclCommInitRankConfig, &vendor_,
-                                          request.n_ranks, id, request.rank, settings_.config()),
-                        nullptr);
-  if (outcome.failed()) __atomic_store_n(&vendor_, nullptr, __ATOMIC_RELEASE);  // it has freed it
-  return outcome;
+  return init_vendors(id, request);
+}
+
+// An init that blocks cannot be aborted while it does, as NCCL may not be called from another
+// thread for a communicator that it still makes. So it has a thread of its own, which an abort
+// leaves behind: what that makes after all ends at once.
+Outcome Communicator::init_vendors(const ncclUniqueId& id, const Request& request) {
+  struct Init {
+    Settings settings;
+    std::mutex mutex;  // guards what follows
+    std::condition_variable done;
+    bool is_done = false, is_left = false;
+    ncclComm_t made = nullptr;
+    Outcome outcome;
+  };
+  const auto init = std::make_shared<Init>();
+  init->settings = settings_;
+  const auto run = [init, id, n_ranks = request.n_ranks, rank = request.rank] {
+    using Call = ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*);
+    ncclComm_t made = nullptr;
+    Outcome outcome =
+        outcome_of_vendor(call_vendor<Call>(*vendor(), Symbol::ncclCommInitRankConfig, &made,
+                                            n_ranks, id, rank, init->settings.config()),
+                          nullptr);
+    const std::lock_guard lock(init->mutex);
+    if (made != nullptr && (outcome.failed() || init->is_left)) {
+      call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommAbort, made);
+      made = nullptr;
+    }
+    init->made = made;
+    init->outcome = std::move(outcome);
+    init->is_done = true;
+    init->done.notify_all();
+  };
+  auto thread = settings_.blocking() ? start_thread("hetccl-vendor",
+                                                    [run, device = device_] {
+                                                      device.make_current();
+                                                      run();
+                                                    })
+                                     : Result<std::thread>(std::thread());
+  if (thread.ok() && thread->joinable())
+    thread->detach();
+  else
+    run();
+  std::unique_lock lock(init->mutex);
+  while (!init->is_done && !cancel_->is_set()) init->done.wait_for(lock, kCancelPause);
+  init->is_left = !init->is_done;
+  if (init->is_left) return {ncclInternalError, "the communicator was aborted"};
+  const std::lock_guard own(mutex_);
+  if (aborted_ && init->made != nullptr) {
+    call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommAbort, init->made);
+    return {ncclInternalError, "the communicator was aborted"};
+  }
+  vendor_.store(init->made);
+  return init->outcome;
 }
 
 Outcome Communicator::make_mixed(const Request& request) {
@@ -157,7 +232,8 @@ Outcome Communicator::make_mixed(const Request& request) {
   if (!shared.ok()) return outcome_of(shared);
 
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  config.device = serving_vendor() != nullptr ? vendor()->device() : "host";
+  // Without a library a GPU is a cluster of its own, and a thread without a GPU is the host's.
+  config.device = serving_vendor() != nullptr ? vendor()->device() : nullptr;
   config.blocking = 0;  // so that an abort has a handle from the first moment
   hetcclComm_t made = nullptr;
   const hetcclResult_t begun =
@@ -198,7 +274,8 @@ Outcome Communicator::finalize() {
 Outcome Communicator::destroy() {
   if (mixed_.load() != nullptr) return outcome_of(hetcclCommDestroy(mixed_.load()), nullptr);
   return outcome_of_vendor(
-      call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommDestroy, vendor_), nullptr);
+      call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommDestroy, vendor_.load()),
+      nullptr);
 }
 
 Outcome Communicator::abort() {
@@ -208,7 +285,7 @@ Outcome Communicator::abort() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(aborted_, true)) return {};
-    of_vendor = __atomic_load_n(&vendor_, __ATOMIC_ACQUIRE);
+    of_vendor = vendor_.load();
     of_hetccl = mixed_.load();
   }
   if (of_hetccl != nullptr) return outcome_of(hetcclCommAbort(of_hetccl), nullptr);
@@ -217,13 +294,18 @@ Outcome Communicator::abort() {
       call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommAbort, of_vendor), nullptr);
 }
 
-Result<std::optional<Meeting::Part>> Communicator::split(int color, int key) {
-  const std::lock_guard lock(meets_);
+std::shared_ptr<Turns::Turn> Communicator::take_turn() {
+  // Each holds the communicator, in which the turn counts.
+  return {turns_.take().release(), [self = shared_from_this()](Turns::Turn* turn) { delete turn; }};
+}
+
+Result<std::optional<Meeting::Part>> Communicator::split(Turns::Turn& turn, int color, int key) {
+  turn.wait();
   return meeting_->split(color, key);
 }
 
-Result<Meeting::Part> Communicator::shrink(std::span<const int> excluded) {
-  const std::lock_guard lock(meets_);
+Result<Meeting::Part> Communicator::shrink(Turns::Turn& turn, std::span<const int> excluded) {
+  turn.wait();
   return meeting_->shrink(excluded);
 }
 

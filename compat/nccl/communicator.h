@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,7 +21,8 @@ namespace hetccl::nccl {
 /// A caller's ncclConfig_t, copied with its texts. Any version's: it is given on as it came.
 class Settings {
  public:
-  /// Null stands for none. InvalidArgument where it is no config.
+  /// Null stands for none. InvalidArgument where it is no config. NCCL_COMM_BLOCKING goes before
+  /// what it says, as in NCCL.
   static Result<Settings> copy(const ncclConfig_t* config);
   [[nodiscard]] bool blocking() const { return blocking_; }
   /// As the vendor's library takes it, valid as long as this; null: none.
@@ -27,7 +30,7 @@ class Settings {
 
  private:
   Bytes bytes_;
-  std::string net_name_, comm_name_;
+  const char *net_name_ = nullptr, *comm_name_ = nullptr;  // kept as long as the process
   bool blocking_ = true;
 };
 
@@ -44,7 +47,34 @@ class CurrentDevice {
   int number_ = -1;
 };
 
-/// Thread-safe: set_up, split and shrink run one after the other.
+/// The order in which a rank calls splits and shrinks of one communicator, which all ranks share:
+/// threads that carry them out wait for their turn. Thread-safe.
+class Turns {
+ public:
+  /// One call's, taken where it is called. It is over when it is destroyed, waited for or not.
+  class Turn {
+   public:
+    Turn(Turns& turns, uint64_t number) : turns_(turns), number_(number) {}
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    void wait();
+
+   private:
+    Turns& turns_;
+    const uint64_t number_;
+  };
+  /// Does not outlive `this`.
+  std::unique_ptr<Turn> take();
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable over_;
+  uint64_t taken_ = 0, first_ = 0;  // the first that is not over
+  std::set<uint64_t> early_;        // over before it
+};
+
+/// Thread-safe.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   struct Request {
@@ -59,8 +89,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Meets the others and makes the communicator that serves `handle` from then on. Blocks; its
   /// outcome is kept.
   Outcome set_up(Handle& handle, Request request);
-  /// Instead of `set_up`, where nobody can be met: returns `outcome`.
-  Outcome fail(Handle& handle, Outcome outcome);
+  /// Keeps the outcome, and returns it: the end of `set_up`, or instead of it.
+  Outcome conclude(Handle& handle, Outcome outcome);
   /// Of `set_up`: in progress until it has returned.
   [[nodiscard]] Outcome outcome() const;
   /// Of `set_up`'s request, once that has returned.
@@ -72,9 +102,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Outcome destroy();
   /// Ends what waits in it, from any thread and at any time, and what serves it.
   Outcome abort();
-  /// What a split or shrink of a mixed communicator asks for. Blocks.
-  Result<std::optional<Meeting::Part>> split(int color, int key);
-  Result<Meeting::Part> shrink(std::span<const int> excluded);
+  /// Of a split or shrink of a mixed communicator, in the thread that calls it.
+  std::shared_ptr<Turns::Turn> take_turn();
+  /// What these ask for. They block.
+  Result<std::optional<Meeting::Part>> split(Turns::Turn& turn, int color, int key);
+  Result<Meeting::Part> shrink(Turns::Turn& turn, std::span<const int> excluded);
   /// The GPU that was current where it was created, and is its own.
   [[nodiscard]] const CurrentDevice& device() const { return device_; }
   /// "nccl: 2, no GPU library: 1"; "" before the ranks have met.
@@ -87,16 +119,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Outcome wait_for_mixed();
   Outcome make(Request& request);
   Outcome make_vendors(const Request& request);
+  Outcome init_vendors(const ncclUniqueId& id, const Request& request);
   Outcome make_mixed(const Request& request);
-  void settle(Handle& handle, const Outcome& outcome);
 
   const CurrentDevice device_ = CurrentDevice::of_this_thread();
   std::unique_ptr<Cancel> cancel_;
-  std::mutex meets_;  // one exchange at a time
+  Turns turns_;
   std::unique_ptr<Meeting> meeting_;
   Settings settings_;
-  // What the libraries have made: read by `abort` while they still make it.
-  ncclComm_t vendor_ = nullptr;
+  std::atomic<ncclComm_t> vendor_{nullptr};
   std::atomic<hetcclComm_t> mixed_{nullptr};
 
   mutable std::mutex mutex_;  // guards what follows

@@ -27,7 +27,7 @@ ncclResult_t refuse_mixed(Handle& handle, Symbol symbol);
 template <typename OfVendor, typename OfMixed>
 ncclResult_t dispatch(ncclComm_t comm, Symbol symbol, const OfVendor& of_vendor,
                       const OfMixed& of_mixed) noexcept {
-  return guarded([&]() -> ncclResult_t {
+  const ncclResult_t code = guarded([&]() -> ncclResult_t {
     Handle* const handle = handle_of(comm);
     const State state = handle != nullptr ? handle->state.load(std::memory_order_acquire)
                         : comm != nullptr ? State::Vendor
@@ -53,6 +53,8 @@ ncclResult_t dispatch(ncclComm_t comm, Symbol symbol, const OfVendor& of_vendor,
       return result == hetcclSuccess ? ncclSuccess : finish(outcome_of(result, mixed));
     }
   });
+  if (code != ncclSuccess && code != ncclInProgress) Group::of_this_thread().note_refusal(code);
+  return code;
 }
 
 }  // namespace hetccl::nccl

@@ -1,5 +1,6 @@
 // What programs ask of the library and of a communicator, and memory.
-#include <cstdlib>
+#include <string>
+#include <unordered_map>
 
 #include "nccl/dispatch.h"
 
@@ -37,7 +38,12 @@ const char* text_of(ncclResult_t result) {
 }  // namespace
 
 HETCCL_NCCL_EXPORT const char* hetccl_nccl_vendor_path() {
-  return vendor() != nullptr ? vendor()->path.c_str() : "";
+  const char* path = "";
+  guarded([&] {
+    if (vendor() != nullptr) path = vendor()->path.c_str();
+    return ncclSuccess;
+  });
+  return path;
 }
 
 HETCCL_NCCL_EXPORT ncclResult_t ncclGetVersion(int* version) {
@@ -51,18 +57,28 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclGetVersion(int* version) {
 HETCCL_NCCL_PROFILED(ncclGetVersion)
 
 HETCCL_NCCL_EXPORT const char* ncclGetErrorString(ncclResult_t result) {
-  if (vendor() == nullptr || vendor()->find(Symbol::ncclGetErrorString) == nullptr)
-    return text_of(result);
-  return call_vendor<const char*(ncclResult_t)>(*vendor(), Symbol::ncclGetErrorString, result);
+  const char* text = text_of(result);
+  guarded([&] {
+    if (vendor() != nullptr && vendor()->find(Symbol::ncclGetErrorString) != nullptr)
+      text = call_vendor<const char*(ncclResult_t)>(*vendor(), Symbol::ncclGetErrorString, result);
+    return ncclSuccess;
+  });
+  return text;
 }
 HETCCL_NCCL_PROFILED(ncclGetErrorString)
 
-HETCCL_NCCL_EXPORT const char* ncclGetLastError(ncclComm_t comm) {
+namespace {
+
+// A failure of the communicator itself, where it is mixed; else the thread's last error.
+const char* last_error_of(ncclComm_t comm) {
   thread_local std::string text;
   Handle* const handle = handle_of(comm);
   const State state = handle != nullptr ? handle->state.load() : State::Vendor;
+  if (state == State::Mixed) {
+    text = hetcclGetLastError(handle->mixed.load());
+    if (!text.empty()) return text.c_str();
+  }
   if (!last_error().empty()) return last_error().c_str();
-  if (state == State::Mixed) return hetcclGetLastError(handle->mixed.load());
   if (state == State::Failed) {
     const auto communicator = communicator_of(*handle);
     text = communicator != nullptr ? communicator->outcome().text : "";
@@ -71,6 +87,17 @@ HETCCL_NCCL_EXPORT const char* ncclGetLastError(ncclComm_t comm) {
   if (vendor() == nullptr || vendor()->find(Symbol::ncclGetLastError) == nullptr) return "";
   return call_vendor<const char*(ncclComm_t)>(*vendor(), Symbol::ncclGetLastError,
                                               handle != nullptr ? handle->vendor.load() : comm);
+}
+
+}  // namespace
+
+HETCCL_NCCL_EXPORT const char* ncclGetLastError(ncclComm_t comm) {
+  const char* text = "";
+  guarded([&] {
+    text = last_error_of(comm);
+    return ncclSuccess;
+  });
+  return text;
 }
 HETCCL_NCCL_PROFILED(ncclGetLastError)
 
@@ -129,15 +156,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
         return call_vendor<decltype(::ncclCommCuDevice)>(*vendor(), Symbol::ncclCommCuDevice, own,
                                                          device);
       },
-      [&](Handle& handle) {
-        const auto communicator = communicator_of(handle);
-        if (communicator == nullptr) return refuse_call(handle, Symbol::ncclCommCuDevice);
-        if (communicator->device().number() < 0)
-          return refuse(ncclInvalidUsage,
-                        "ncclCommCuDevice: this rank has no GPU, it is the host's");
-        *device = communicator->device().number();
-        return ncclSuccess;
-      });
+      [&](hetcclComm_t mixed) { return hetcclCommCuDevice(mixed, device); });
 }
 HETCCL_NCCL_PROFILED(ncclCommCuDevice)
 
@@ -149,7 +168,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, 
         return call_vendor<decltype(::ncclCommRegister)>(*vendor(), Symbol::ncclCommRegister, own,
                                                          memory, bytes, place);
       },
-      [&](Handle& handle) { return refuse_mixed(handle, Symbol::ncclCommRegister); });
+      [&](hetcclComm_t mixed) { return hetcclCommRegister(mixed, memory, bytes, place); });
 }
 HETCCL_NCCL_PROFILED(ncclCommRegister)
 
@@ -160,36 +179,26 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommDeregister(ncclComm_t comm, void* place)
         return call_vendor<decltype(::ncclCommDeregister)>(*vendor(), Symbol::ncclCommDeregister,
                                                            own, place);
       },
-      [&](Handle& handle) { return refuse_mixed(handle, Symbol::ncclCommDeregister); });
+      [&](hetcclComm_t mixed) { return hetcclCommDeregister(mixed, place); });
 }
 HETCCL_NCCL_PROFILED(ncclCommDeregister)
 
-// The vendor's own memory; where there is none, the host's.
+// The vendor's own memory; where there is none, hetccl's.
 HETCCL_NCCL_EXPORT ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   return guarded([&]() -> ncclResult_t {
-    constexpr size_t kAlignment = 4096;  // as ncclMemAlloc's, whose memory can become a window
-    if (memory == nullptr) return refuse(ncclInvalidArgument, "ncclMemAlloc: ptr is null");
-    if (vendor() != nullptr) {
-      if (vendor()->find(Symbol::ncclMemAlloc) == nullptr)
-        return refuse_without_vendor(Symbol::ncclMemAlloc);
-      return finish_vendor(
-          call_vendor<decltype(::ncclMemAlloc)>(*vendor(), Symbol::ncclMemAlloc, memory, bytes));
-    }
-    *memory = nullptr;
-    if (bytes == 0) return ncclSuccess;
-    if (::posix_memalign(memory, kAlignment, bytes) == 0) return ncclSuccess;
-    *memory = nullptr;
-    return refuse(ncclSystemError, "ncclMemAlloc: no memory");
+    if (serving_vendor() == nullptr)
+      return finish(outcome_of(hetcclMemAlloc(memory, bytes), nullptr));
+    if (vendor()->find(Symbol::ncclMemAlloc) == nullptr)
+      return refuse_without_vendor(Symbol::ncclMemAlloc);
+    return finish_vendor(
+        call_vendor<decltype(::ncclMemAlloc)>(*vendor(), Symbol::ncclMemAlloc, memory, bytes));
   });
 }
 HETCCL_NCCL_PROFILED(ncclMemAlloc)
 
 HETCCL_NCCL_EXPORT ncclResult_t ncclMemFree(void* memory) {
   return guarded([&]() -> ncclResult_t {
-    if (vendor() == nullptr) {
-      std::free(memory);
-      return ncclSuccess;
-    }
+    if (serving_vendor() == nullptr) return finish(outcome_of(hetcclMemFree(memory), nullptr));
     if (vendor()->find(Symbol::ncclMemFree) == nullptr)
       return refuse_without_vendor(Symbol::ncclMemFree);
     return finish_vendor(
@@ -197,3 +206,22 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclMemFree(void* memory) {
   });
 }
 HETCCL_NCCL_PROFILED(ncclMemFree)
+
+// RCCL's, for PyTorch on AMD: a C++ function, known by its mangled name. A mixed communicator has
+// nothing to say there.
+__attribute__((visibility("default"))) ncclResult_t ncclCommDump(
+    ncclComm_t comm, std::unordered_map<std::string, std::string>& map) {
+  constexpr const char* kName =
+      "_Z12ncclCommDumpP8ncclCommRSt13unordered_mapINSt7__cxx1112basic_stringIcSt11char_traitsIcE"
+      "SaIcEEES7_St4hashIS7_ESt8equal_toIS7_ESaISt4pairIKS7_S7_EEE";
+  return guarded([&]() -> ncclResult_t {
+    Handle* const handle = handle_of(comm);
+    const State state = handle != nullptr ? handle->state.load() : State::Vendor;
+    if (state != State::Vendor || vendor() == nullptr) return ncclSuccess;
+    auto* const dump =
+        reinterpret_cast<decltype(&ncclCommDump)>(vendor()->library->symbol(kName));
+    if (dump == nullptr) return refuse(ncclInvalidUsage, "ncclCommDump is not in " + vendor()->path);
+    const InVendor inside;
+    return finish_vendor(dump(handle != nullptr ? handle->vendor.load() : comm, map));
+  });
+}

@@ -26,9 +26,9 @@ ncclResult_t begin(ncclComm_t* comm, const void* order, bool blocking, const Mak
                                                              communicator->device().make_current();
                                                              return make(*communicator, *handle);
                                                            }});
-  if (waits && result != ncclSuccess) {
+  if (waits && result != ncclSuccess && result != ncclInProgress) {
     communicator->abort();
-    release(*handle);
+    release(*handle, communicator.get());
     *comm = nullptr;
   }
   return result;
@@ -80,7 +80,7 @@ ncclResult_t make_child(const std::shared_ptr<Communicator>& parent, ncclComm_t*
   const bool blocking = settings.blocking();
   return begin(newcomm, parent.get(), blocking, [=](Communicator& communicator, Handle& handle) {
     const auto part = get_part(*parent);
-    if (!part.ok()) return communicator.fail(handle, outcome_of(part.status()));
+    if (!part.ok()) return communicator.conclude(handle, outcome_of(part.status()));
     return communicator.set_up(
         handle, {part.value().id, part.value().n_ranks, part.value().rank, settings});
   });
@@ -89,14 +89,15 @@ ncclResult_t make_child(const std::shared_ptr<Communicator>& parent, ncclComm_t*
 ncclResult_t split(Handle& handle, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
   const auto parent = communicator_of(handle);
   if (parent == nullptr) return refuse_call(handle, Symbol::ncclCommSplit);
+  const auto turn = parent->take_turn();
   if (color == NCCL_SPLIT_NOCOLOR) {  // takes part in the exchange, and gets nothing
     return Group::of_this_thread().run({parent.get(), parent->settings().blocking(), [=] {
-                                          const auto part = parent->split(color, key);
+                                          const auto part = parent->split(*turn, color, key);
                                           return part.ok() ? Outcome() : outcome_of(part.status());
                                         }});
   }
   return make_child(parent, newcomm, config, [=](Communicator& from) -> Result<Meeting::Part> {
-    auto part = from.split(color, key);
+    auto part = from.split(*turn, color, key);
     if (!part.ok()) return part.status();
     return **part;
   });
@@ -111,17 +112,34 @@ ncclResult_t shrink(Handle& handle, std::vector<int> excluded, ncclComm_t* newco
                   "ncclCommShrink: a mixed communicator shrinks while it is healthy: after an "
                   "error abort it, and make a new one");
   }
-  return make_child(parent, newcomm, config,
-                    [=](Communicator& from) { return from.shrink(excluded); });
+  return make_child(parent, newcomm, config, [=, turn = parent->take_turn()](Communicator& from) {
+    return from.shrink(*turn, excluded);
+  });
 }
 
+// Destroys or aborts. A vendor's library ends all of a group at once; what is mixed ends behind the
+// group's calls, or at once where it is aborted.
 ncclResult_t end(Handle& handle, Symbol symbol) {
   const State state = handle.state.load();
+  Group& group = Group::of_this_thread();
+  if (state == State::Vendor) {
+    if (const auto begun = group.enter_vendor(); begun != ncclSuccess) return begun;
+  }
   const auto communicator = release(handle);
   if (communicator == nullptr) return refuse_call(handle, symbol);
-  if (symbol == Symbol::ncclCommAbort || state == State::Beginning || state == State::Failed)
-    return finish(communicator->abort());
-  return finish(communicator->destroy());
+  const bool aborts =
+      symbol == Symbol::ncclCommAbort || state == State::Beginning || state == State::Failed;
+  if (aborts) return finish(communicator->abort());
+  if (state == State::Vendor) return finish(communicator->destroy());
+  return group.end_after([communicator] { return communicator->destroy(); });
+}
+
+// The same of a communicator that the vendor's library has made by itself.
+ncclResult_t end_vendors(ncclComm_t comm, Symbol symbol) {
+  if (vendor() == nullptr || vendor()->find(symbol) == nullptr)
+    return refuse_without_vendor(symbol);
+  if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess) return begun;
+  return finish_vendor(call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), symbol, comm));
 }
 
 }  // namespace
@@ -158,7 +176,8 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int n
                                                          ncclConfig_t* config) {
   return guarded([&]() -> ncclResult_t {
     constexpr const char* kCall = "ncclCommInitRankScalable";
-    if (ids == nullptr || n_ids < 1) return null_argument(kCall, "commIds");
+    if (ids == nullptr) return null_argument(kCall, "commIds");
+    if (n_ids < 1) return refuse(ncclInvalidArgument, std::string(kCall) + ": there is no id");
     if (is_ours(*ids)) return init(kCall, comm, n_ranks, *ids, rank, config);
     if (vendor() == nullptr || vendor()->find(Symbol::ncclCommInitRankScalable) == nullptr)
       return refuse_without_vendor(Symbol::ncclCommInitRankScalable);
@@ -183,6 +202,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t* comms, int n_devices
       return finish_vendor(
           call_vendor<decltype(::ncclCommInitAll)>(*vendor(), kSymbol, comms, n_devices, devices));
     }
+    if (n_devices < 1) return refuse(ncclInvalidArgument, "ncclCommInitAll: ndev is not positive");
     ncclUniqueId id;
     if (const ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
     Group& group = Group::of_this_thread();
@@ -237,8 +257,9 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
       },
       [&](Handle& handle) {
         const auto communicator = communicator_of(handle);
-        return communicator == nullptr ? refuse_call(handle, Symbol::ncclCommFinalize)
-                                       : finish(communicator->finalize());
+        if (communicator == nullptr) return refuse_call(handle, Symbol::ncclCommFinalize);
+        return Group::of_this_thread().end_after(
+            [communicator] { return communicator->finalize(); });
       });
 }
 HETCCL_NCCL_PROFILED(ncclCommFinalize)
@@ -247,9 +268,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return guarded([&]() -> ncclResult_t {
     if (comm == nullptr) return ncclSuccess;
     if (Handle* const handle = handle_of(comm)) return end(*handle, Symbol::ncclCommDestroy);
-    if (vendor() == nullptr) return refuse_without_vendor(Symbol::ncclCommDestroy);
-    return finish_vendor(
-        call_vendor<decltype(::ncclCommDestroy)>(*vendor(), Symbol::ncclCommDestroy, comm));
+    return end_vendors(comm, Symbol::ncclCommDestroy);
   });
 }
 HETCCL_NCCL_PROFILED(ncclCommDestroy)
@@ -258,9 +277,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return guarded([&]() -> ncclResult_t {
     if (comm == nullptr) return ncclSuccess;
     if (Handle* const handle = handle_of(comm)) return end(*handle, Symbol::ncclCommAbort);
-    if (vendor() == nullptr) return refuse_without_vendor(Symbol::ncclCommAbort);
-    return finish_vendor(
-        call_vendor<decltype(::ncclCommAbort)>(*vendor(), Symbol::ncclCommAbort, comm));
+    return end_vendors(comm, Symbol::ncclCommAbort);
   });
 }
 HETCCL_NCCL_PROFILED(ncclCommAbort)

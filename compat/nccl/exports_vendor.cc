@@ -1,5 +1,7 @@
-// What the vendor's library alone can do. Arguments and results are words of 64 bits, whatever
-// their types: a struct of up to 16 bytes is two.
+// Calls that the vendor's library alone can serve. Arguments and results are words of 64 bits,
+// whatever their types: a struct of up to 16 bytes is two.
+#include <climits>
+
 #include "nccl/dispatch.h"
 
 using namespace hetccl::nccl;
@@ -11,13 +13,11 @@ struct Answer {
   Word first, second;
 };
 
-Answer refused(ncclResult_t code) {
-  return {static_cast<Word>(code), 0};
-}
+constexpr int kCode = INT_MIN;  // of symbols.def
 
 // `words[comm_at]` becomes the vendor's communicator.
 template <typename... Words>
-Answer forward(Symbol symbol, int comm_at, Words... words) noexcept {
+Answer forward(Symbol symbol, int comm_at, int refused, Words... words) noexcept {
   Answer answer{};
   const ncclResult_t code = guarded([&]() -> ncclResult_t {
     Word all[] = {words..., 0};
@@ -43,7 +43,9 @@ Answer forward(Symbol symbol, int comm_at, Words... words) noexcept {
     }(std::make_index_sequence<sizeof...(Words)>());
     return ncclSuccess;
   });
-  return code == ncclSuccess ? answer : refused(code);
+  if (code == ncclSuccess) return answer;
+  Group::of_this_thread().note_refusal(code);
+  return {static_cast<Word>(refused == kCode ? code : refused), 0};
 }
 
 }  // namespace
@@ -80,9 +82,9 @@ Answer forward(Symbol symbol, int comm_at, Words... words) noexcept {
 #define HETCCL_NAMES_14 HETCCL_NAMES_13, n
 
 #define OWN(name)
-#define VENDOR(name, words, comm)                            \
-  HETCCL_NCCL_EXPORT Answer name(HETCCL_WORDS_##words) {     \
-    return forward(Symbol::name, comm HETCCL_NAMES_##words); \
-  }                                                          \
+#define VENDOR(name, words, comm, refused)                            \
+  HETCCL_NCCL_EXPORT Answer name(HETCCL_WORDS_##words) {              \
+    return forward(Symbol::name, comm, refused HETCCL_NAMES_##words); \
+  }                                                                   \
   HETCCL_NCCL_PROFILED(name)
 #include "nccl/symbols.def"

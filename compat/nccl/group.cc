@@ -10,11 +10,19 @@
 namespace hetccl::nccl {
 namespace {
 
-// One after the other, on the device that was current where they were called.
+Outcome run_one(const std::function<Outcome()>& body) {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    return {ncclInternalError, "no memory"};
+  }
+}
+
+// One after the other.
 Outcome run_in_order(const std::vector<Job>& jobs) {
   Outcome first;
   for (const Job& job : jobs) {
-    Outcome outcome = job.run();
+    Outcome outcome = run_one(job.run);
     if (outcome.failed() && !first.failed()) first = std::move(outcome);
   }
   return first;
@@ -55,10 +63,20 @@ ncclResult_t Group::run(Job job) {
     jobs_.push_back(std::move(job));
     return ncclSuccess;
   }
-  if (job.blocking) return finish(job.run());
+  if (job.blocking) return finish(run_one(job.run));
   std::vector<Job> one;
   one.push_back(std::move(job));
   return run_all(std::move(one));
+}
+
+ncclResult_t Group::end_after(std::function<Outcome()> action) {
+  if (depth_ == 0) return finish(action());
+  ends_.push_back(std::move(action));
+  return ncclSuccess;
+}
+
+void Group::note_refusal(ncclResult_t code) {
+  if (depth_ > 0 && refused_ == ncclSuccess) refused_ = code;
 }
 
 ncclResult_t Group::end() {
@@ -66,19 +84,25 @@ ncclResult_t Group::end() {
   if (depth_ == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--depth_ > 0) return ncclSuccess;
   const Libraries begun = std::exchange(begun_, {});
-  ncclResult_t result = run_all(std::exchange(jobs_, {}));
+  const auto ends = std::exchange(ends_, {});
+  ncclResult_t result =
+      worse(std::exchange(refused_, ncclSuccess), run_all(std::exchange(jobs_, {})));
   if (begun.vendor) {
     result =
         worse(result, finish_vendor(call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupEnd)));
   }
   if (begun.mixed) result = worse(result, finish(outcome_of(hetcclGroupEnd(), nullptr)));
+  for (const auto& action : ends) result = worse(result, finish(run_one(action)));
   return result;
 }
 
 ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
   if (depth_ == 0) return refuse(ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
-  const bool simple = !begun_.mixed && jobs_.empty() && depth_ == 1;
-  if (!simple) {
+  if (depth_ > 1) {
+    --depth_;
+    return ncclSuccess;
+  }
+  if (begun_.mixed || !jobs_.empty() || !ends_.empty()) {
     return refuse(
         ncclInvalidUsage,
         "a group with calls of a mixed communicator, or that makes one, is not estimated");
@@ -95,30 +119,33 @@ ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
 ncclResult_t Group::run_all(std::vector<Job> jobs) {
   struct Row {
     std::vector<Job> jobs;
+    bool blocking = true;
     Outcome outcome;
     std::thread thread;
+    ~Row() {
+      if (thread.joinable()) thread.join();
+    }
   };
   std::map<std::pair<const void*, size_t>, Row> rows;
-  bool blocking = true;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    blocking = blocking && jobs[i].blocking;
-    const size_t alone = jobs[i].order == nullptr ? i + 1 : 0;
-    rows[{jobs[i].order, alone}].jobs.push_back(std::move(jobs[i]));
+    Row& row = rows[{jobs[i].order, jobs[i].order == nullptr ? i + 1 : 0}];
+    row.blocking = row.blocking && jobs[i].blocking;
+    row.jobs.push_back(std::move(jobs[i]));
   }
-  ncclResult_t result = blocking ? ncclSuccess : ncclInProgress;
-  if (rows.empty()) return ncclSuccess;
+  ncclResult_t result = ncclSuccess;
   for (auto& [order, row] : rows) {
-    Row* const place = blocking ? &row : nullptr;  // which lives until the thread is joined
+    Row* const place = row.blocking ? &row : nullptr;  // which lives until the thread is joined
     auto thread = start_thread("hetccl-init", [jobs = row.jobs, place] {
       Outcome outcome = run_in_order(jobs);
       if (place != nullptr) place->outcome = std::move(outcome);
     });
     if (!thread.ok())
       row.outcome = run_in_order(row.jobs);  // later than the others, in this thread
-    else if (blocking)
+    else if (row.blocking)
       row.thread = std::move(thread).value();
     else
       thread.value().detach();
+    if (!row.blocking) result = worse(result, ncclInProgress);
   }
   for (auto& [order, row] : rows) {
     if (row.thread.joinable()) row.thread.join();

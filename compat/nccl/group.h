@@ -33,6 +33,10 @@ class Group {
   ncclResult_t enter_mixed();
   /// Runs the job: in a group at its end, else now, or in the background.
   ncclResult_t run(Job job);
+  /// Runs what ends a mixed communicator: in a group behind its calls.
+  ncclResult_t end_after(std::function<Outcome()> action);
+  /// A call in the group was refused: its end returns the first such code.
+  void note_refusal(ncclResult_t code);
 
  private:
   struct Libraries {
@@ -43,6 +47,8 @@ class Group {
   int depth_ = 0;
   Libraries begun_;
   std::vector<Job> jobs_;
+  std::vector<std::function<Outcome()>> ends_;
+  ncclResult_t refused_ = ncclSuccess;
 };
 
 }  // namespace hetccl::nccl

@@ -46,9 +46,19 @@ std::shared_ptr<Communicator> communicator_of(Handle& handle) {
   return handle.communicator;
 }
 
-std::shared_ptr<Communicator> release(Handle& handle) {
+void publish(Handle& handle, const Communicator* communicator, State state, ncclComm_t vendor,
+             hetcclComm_t mixed) {
+  const std::lock_guard lock(mutex());
+  if (handle.communicator.get() != communicator) return;
+  handle.vendor.store(vendor);
+  handle.mixed.store(mixed);
+  handle.state.store(state);
+}
+
+std::shared_ptr<Communicator> release(Handle& handle, const Communicator* owner) {
   const std::lock_guard lock(mutex());
   if (handle.communicator == nullptr) return nullptr;
+  if (owner != nullptr && handle.communicator.get() != owner) return nullptr;
   handle.state.store(State::Free);
   return std::exchange(handle.communicator, nullptr);
 }

@@ -52,7 +52,10 @@ inline ncclComm_t comm_of(Handle& handle) {
 Handle* take_handle(std::shared_ptr<Communicator> communicator);
 /// Null once it is free.
 std::shared_ptr<Communicator> communicator_of(Handle& handle);
-/// Frees it. Null where another thread has done so.
-std::shared_ptr<Communicator> release(Handle& handle);
+/// Says which library serves it, unless it is no longer `communicator`'s.
+void publish(Handle& handle, const Communicator* communicator, State state, ncclComm_t vendor,
+             hetcclComm_t mixed);
+/// Frees it. Null where another thread has done so, or, if `owner` is given, it is another's.
+std::shared_ptr<Communicator> release(Handle& handle, const Communicator* owner = nullptr);
 
 }  // namespace hetccl::nccl

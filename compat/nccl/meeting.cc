@@ -7,48 +7,51 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "bootstrap/unique_id.h"
-#include "net/resolve.h"
 #include "nccl/outcome.h"
 #include "nccl/vendor.h"
+#include "net/resolve.h"
 
 namespace hetccl::nccl {
 namespace {
 
-constexpr size_t kMostLabel = 256;
+constexpr size_t kMostLabel = 512;
 
-struct OwnService {
-  Result<std::unique_ptr<bootstrap::Service>> service;
-  pid_t process;
+using OwnService = Result<std::unique_ptr<bootstrap::Service>>;
 
-  [[nodiscard]] Result<bootstrap::Service*> get() const {
-    if (!service.ok()) return service.status();
-    if (process == ::getpid()) return service.value().get();
-    return error(ErrorCode::InvalidUsage,
-                 "the parent of this forked process has used NCCL: start processes anew, with exec");
-  }
-};
-
-// With a port of its own, or any.
+// With a port of its own, or any. Never destroyed: ranks elsewhere may still use its coordinator.
 OwnService* start_service(const std::string& port_range) {
   auto config = Config::from_environment();
-  if (!config.ok()) return new OwnService{config.status(), ::getpid()};
+  if (!config.ok()) return new OwnService(config.status());
   if (!port_range.empty()) config->port_range = port_range;
-  return new OwnService{bootstrap::Service::create(*config, log()), ::getpid()};
+  return new OwnService(bootstrap::Service::create(*config, log()));
 }
 
-// One per process. Never destroyed: ranks elsewhere may still use its coordinator.
+// One of this process, and not of the one that it was forked from: an id may be made before a fork.
 Result<bootstrap::Service*> service() {
-  static const OwnService* const made = start_service("");
-  return made->get();
+  static std::mutex mutex;
+  static OwnService* made = nullptr;
+  static pid_t process = 0;
+  const std::lock_guard lock(mutex);
+  if (process != ::getpid()) made = start_service("");
+  process = ::getpid();
+  if (!made->ok()) return made->status();
+  return made->value().get();
 }
 
 // NCCL_COMM_ID: "host:port", where rank 0 serves ids that every process makes for itself; "" if it
-// is not set.
-std::string known_place() {
-  const char* text = std::getenv("NCCL_COMM_ID");
-  return text != nullptr ? text : "";
+// is not set. The vendor's library, whose ids travel over a meeting, must not see it: both cannot
+// have the port.
+const std::string& known_place() {
+  static const auto* const place = [] {
+    const char* const text = std::getenv("NCCL_COMM_ID");
+    auto* const copied = new std::string(text != nullptr ? text : "");
+    ::unsetenv("NCCL_COMM_ID");
+    return copied;
+  }();
+  return *place;
 }
 
 // Rank 0 serves an id of the known place, at its port.
@@ -57,9 +60,9 @@ Status serve_at_known_place(const bootstrap::UniqueId& id) {
   HETCCL_ASSIGN(const auto addresses, net::resolve(known_place()));
   if (invitation.addresses.front().text() != addresses.front().text()) return {};
   const std::string port = known_place().substr(known_place().rfind(':') + 1);
-  static const OwnService* const made = start_service(port + "-" + port);
-  HETCCL_ASSIGN(bootstrap::Service * served, made->get());
-  return served->serve(id).with("NCCL_COMM_ID=" + known_place());
+  static OwnService* const made = start_service(port + "-" + port);
+  if (!made->ok()) return made->status();
+  return made->value()->serve(id).with("NCCL_COMM_ID=" + known_place());
 }
 
 bootstrap::UniqueId to_bytes(const ncclUniqueId& id) {
@@ -74,16 +77,21 @@ ncclUniqueId to_id(const bootstrap::UniqueId& bytes) {
   return id;
 }
 
+// Which of hetccl's NCCLs can meet.
+constexpr std::string_view kProtocol = "hetccl-nccl-1";
+
 Bytes encode(const Card& card) {
-  const std::string text = card.vendor + '\0' + card.cluster;
+  const std::string text = std::string(kProtocol) + '\0' + card.vendor + '\0' + card.cluster;
   return {text.begin(), text.end()};
 }
 Result<Card> decode_card(const Bytes& bytes, int rank) {
   const std::string text(bytes.begin(), bytes.end());
-  const size_t end = text.find('\0');
-  Card card{text.substr(0, end), end == std::string::npos ? "" : text.substr(end + 1)};
-  const bool known = card.vendor.empty() || card.vendor == "nccl" || card.vendor == "rccl";
-  if (end != std::string::npos && known && text.size() <= kMostLabel) return card;
+  const size_t first = text.find('\0'), second = text.find('\0', first + 1);
+  if (second != std::string::npos && text.substr(0, first) == kProtocol &&
+      text.size() <= kMostLabel) {
+    Card card{text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+    if (card.vendor.empty() || card.vendor == "nccl" || card.vendor == "rccl") return card;
+  }
   return error(ErrorCode::InvalidUsage,
                "rank %d has another build of hetccl's NCCL: all need the same", rank);
 }
@@ -92,7 +100,7 @@ Result<Card> own_card() {
   HETCCL_ASSIGN(const Config config, Config::from_environment());
   const Vendor* const found = serving_vendor();
   Card card{found != nullptr ? found->name : "", config.cluster};
-  if (card.cluster.size() + sizeof "nccl" > kMostLabel)
+  if (encode(card).size() > kMostLabel)
     return error(ErrorCode::InvalidArgument, "HETCCL_CLUSTER is too long");
   return card;
 }
@@ -137,9 +145,18 @@ Bytes encode(const Choice& choice) {
 }
 
 struct ShrinkNote {
-  uint64_t number;
+  uint64_t key;            // of the ranks that stay, and how many shrinks they had before
   bootstrap::UniqueId id;  // concealed
 };
+
+// FNV-1a: the same on all ranks.
+uint64_t key_of_shrink(const std::vector<int>& stay, uint64_t before) {
+  uint64_t key = 0xcbf29ce484222325;
+  const auto add = [&](uint64_t value) { key = (key ^ value) * 0x100000001b3; };
+  for (const int rank : stay) add(static_cast<uint64_t>(rank));
+  add(before);
+  return key;
+}
 
 }  // namespace
 
@@ -164,14 +181,20 @@ Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ran
   if (rank == 0 && !known_place().empty()) HETCCL_TRY(serve_at_known_place(to_bytes(id)));
   std::unique_ptr<Meeting> meeting(new Meeting);
   meeting->cancel_ = &cancel;
-  meeting->timeout_ms_ = config.init_timeout_ms;
+  // NCCL would wait for ever; who has set a limit for ranks to come means it.
+  meeting->timeout_ms_ = config.is_given("HETCCL_INIT_TIMEOUT_MS")
+                             ? config.init_timeout_ms
+                             : std::max(config.init_timeout_ms, config.timeout_ms);
   bootstrap::JoinOptions options;
   options.rank = rank;
   options.n_ranks = n_ranks;
   std::array<char, 65> host{};
   (void)::gethostname(host.data(), host.size() - 1);
   options.description = format("host %s, pid %d", host.data(), static_cast<int>(::getpid()));
-  options.timeout_ms = config.init_timeout_ms;
+  options.timeout_ms = meeting->timeout_ms_;
+  options.on_failure = [raw = meeting.get()](const bootstrap::Failure& failure) {
+    raw->fail(error(failure.code, "%s", failure.reason.c_str()));
+  };
   options.on_note = [raw = meeting.get()](int from, std::span<const uint8_t> note) {
     raw->hear(from, note);
   };
@@ -233,19 +256,26 @@ Result<std::optional<Meeting::Part>> Meeting::split(int color, int key) {
   }
   std::sort(members.begin(), members.end());
   const bool takes_part = color != NCCL_SPLIT_NOCOLOR;
+  // A member that has no id still takes part, so that the others do not wait for it.
   Bytes concealed;
+  Status made;
   if (takes_part && members.front().second == rank()) {
-    HETCCL_ASSIGN(bootstrap::Service * used, service());
-    HETCCL_ASSIGN(const auto id, used->unique_id(*session_));
-    const auto hidden = bootstrap::conceal(id);
-    concealed.assign(hidden.begin(), hidden.end());
+    const auto id = make_child_id();
+    made = id.status();
+    if (id.ok()) {
+      const auto hidden = bootstrap::conceal(id.value());
+      concealed.assign(hidden.begin(), hidden.end());
+    }
   }
   HETCCL_ASSIGN(const auto ids, gather(concealed));
+  HETCCL_TRY(made);
   if (!takes_part) return std::optional<Part>();
   const Bytes& given = ids[static_cast<size_t>(members.front().second)];
   bootstrap::UniqueId id;
-  if (given.size() != id.size())
-    return error(ErrorCode::InvalidUsage, "rank %d does not split", members.front().second);
+  if (given.size() != id.size()) {
+    return error(ErrorCode::RemoteError, "rank %d has no id to meet by: see its own error",
+                 members.front().second);
+  }
   std::copy(given.begin(), given.end(), id.begin());
   HETCCL_ASSIGN(id, bootstrap::reveal(id, *session_));
   const auto place = std::find_if(members.begin(), members.end(),
@@ -255,27 +285,38 @@ Result<std::optional<Meeting::Part>> Meeting::split(int color, int key) {
 }
 
 Result<Meeting::Part> Meeting::shrink(std::span<const int> excluded) {
+  if (excluded.empty()) return error(ErrorCode::InvalidArgument, "no rank is to be excluded");
   std::vector<int> stay;
   for (int other = 0; other < n_ranks(); ++other)
     if (std::find(excluded.begin(), excluded.end(), other) == excluded.end()) stay.push_back(other);
   const auto place = std::find(stay.begin(), stay.end(), rank());
   if (place == stay.end())
     return error(ErrorCode::InvalidArgument, "rank %d excludes itself: it must not call", rank());
-  const uint64_t number = shrinks_++;
+  const uint64_t key = key_of_shrink(stay, shrinks_[stay]++);
   Part part{{}, static_cast<int>(stay.size()), static_cast<int>(place - stay.begin())};
   if (part.rank != 0) {
-    HETCCL_ASSIGN(part.id, wait_for_id(stay.front(), number));
+    HETCCL_ASSIGN(part.id, wait_for_id(stay.front(), key));
     return part;
   }
-  HETCCL_ASSIGN(bootstrap::Service * used, service());
-  HETCCL_ASSIGN(const auto id, used->unique_id(*session_));
+  HETCCL_ASSIGN(const auto id, make_child_id());
   part.id = to_id(id);
-  const ShrinkNote note{number, bootstrap::conceal(id)};
+  const ShrinkNote note{key, bootstrap::conceal(id)};
   Bytes bytes(sizeof note);
   std::memcpy(bytes.data(), &note, sizeof note);
   for (const int other : stay)
     if (other != rank()) HETCCL_TRY(session_->tell(other, bytes));
   return part;
+}
+
+Result<bootstrap::UniqueId> Meeting::make_child_id() {
+  HETCCL_ASSIGN(bootstrap::Service * used, service());
+  return used->unique_id(*session_);
+}
+
+void Meeting::fail(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  failure_ = why;
+  heard_.notify_all();
 }
 
 void Meeting::hear(int from, std::span<const uint8_t> bytes) {
@@ -284,22 +325,23 @@ void Meeting::hear(int from, std::span<const uint8_t> bytes) {
   std::memcpy(&note, bytes.data(), sizeof note);
   const std::lock_guard lock(mutex_);
   constexpr size_t kMost = 1024;  // from a member, who may be mistaken
-  if (ids_.size() < kMost) ids_[{from, note.number}] = to_id(note.id);
+  if (ids_.size() < kMost) ids_[{from, note.key}] = to_id(note.id);
   heard_.notify_all();
 }
 
-Result<ncclUniqueId> Meeting::wait_for_id(int from, uint64_t number) {
+Result<ncclUniqueId> Meeting::wait_for_id(int from, uint64_t key) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
   std::unique_lock lock(mutex_);
-  while (!ids_.contains({from, number})) {
+  while (!ids_.contains({from, key})) {
     if (cancel_->is_set()) return cancel_->reason();
+    if (!failure_.ok()) return failure_;
     if (std::chrono::steady_clock::now() >= deadline) {
       return error(ErrorCode::Timeout, "rank %d has not shrunk the communicator within %lld ms",
                    from, static_cast<long long>(timeout_ms_));
     }
     heard_.wait_for(lock, std::chrono::milliseconds(50));  // and looks for an abort
   }
-  const ncclUniqueId concealed = ids_.extract({from, number}).mapped();
+  const ncclUniqueId concealed = ids_.extract({from, key}).mapped();
   lock.unlock();
   HETCCL_ASSIGN(const auto id, bootstrap::reveal(to_bytes(concealed), *session_));
   return to_id(id);

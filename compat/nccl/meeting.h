@@ -61,14 +61,17 @@ class Meeting {
  private:
   Meeting() = default;
   void hear(int from, std::span<const uint8_t> note);
-  Result<ncclUniqueId> wait_for_id(int from, uint64_t number);
+  void fail(const Status& why);
+  Result<ncclUniqueId> wait_for_id(int from, uint64_t key);
+  Result<bootstrap::UniqueId> make_child_id();
   Result<std::vector<Bytes>> gather(const Bytes& mine);
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable heard_;
-  std::map<std::pair<int, uint64_t>, ncclUniqueId> ids_;  // by sender and the shrink's number
+  std::map<std::pair<int, uint64_t>, ncclUniqueId> ids_;  // by sender and the shrink's key
+  Status failure_;
 
-  uint64_t shrinks_ = 0;
+  std::map<std::vector<int>, uint64_t> shrinks_;  // by the ranks that stay: how many so far
   const Cancel* cancel_ = nullptr;
   int64_t timeout_ms_ = 0;
   std::vector<Card> cards_;

@@ -13,84 +13,84 @@ namespace {
 
 constexpr std::array kNames = {
 #define OWN(name) #name,
-#define VENDOR(name, words, comm) #name,
+#define VENDOR(name, words, comm, refused) #name,
 #include "nccl/symbols.def"
 #undef OWN
 #undef VENDOR
 };
 
 struct Kind {
-  const char* name;    // "nccl"
-  const char* title;   // "NCCL"
-  const char* soname;  // "libnccl.so.2"
+  const char* name;         // "nccl"
+  const char* title;        // "NCCL"
+  const char* soname;       // "libnccl.so.2"
+  const char* device_file;  // that a machine with such GPUs has
+  const char* wheel;        // where PyPI's package puts it, in site-packages
   std::string Config::* given;
 };
-constexpr std::array kKinds = {Kind{"nccl", "NCCL", "libnccl.so.2", &Config::nccl_library},
-                               Kind{"rccl", "RCCL", "librccl.so.1", &Config::rccl_library}};
+constexpr std::array kKinds = {Kind{"nccl", "NCCL", "libnccl.so.2", "/dev/nvidiactl",
+                                    "nvidia/nccl/lib", &Config::nccl_library},
+                               Kind{"rccl", "RCCL", "librccl.so.1", "/dev/kfd",
+                                    "_rocm_sdk_libraries/lib", &Config::rccl_library}};
 
 struct Found {
   std::unique_ptr<const Vendor> vendor;
   std::string why;
 };
 
-// Where a library may lie that the dynamic linker would not find, because this one has its name.
-std::vector<std::string> other_paths(const char* soname) {
-  std::vector<std::string> paths;
-  const char* search = std::getenv("LD_LIBRARY_PATH");
-  std::istringstream folders(std::string(search != nullptr ? search : "") +
-                             ":/usr/local/lib:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:"
-                             "/lib64:/usr/lib64:/usr/lib:/usr/local/cuda/lib64:/opt/rocm/lib");
-  for (std::string folder; std::getline(folders, folder, ':');) {
+// "libnccl.so" of "libnccl.so.2".
+std::string stem_of(const Kind& kind) {
+  const std::string name = kind.soname;
+  return name.substr(0, name.rfind('.'));
+}
+
+// Libraries that the program is linked with, or has loaded.
+std::vector<std::string> loaded_paths(const Kind& kind) {
+  std::vector<std::string> paths = loaded_libraries(stem_of(kind));
+  if (void* const linked = dlsym(RTLD_NEXT, "ncclGetVersion")) {
+    std::string path = library_of(linked);
+    if (std::filesystem::path(path).filename().string().starts_with(stem_of(kind)))
+      paths.insert(paths.begin(), std::move(path));
+  }
+  return paths;
+}
+
+// Where a library may lie. The dynamic linker may find this one by that name, so its folders are
+// looked into, too.
+std::vector<std::string> system_paths(const Kind& kind) {
+  std::vector<std::string> paths = {kind.soname};
+  const char* const search = std::getenv("LD_LIBRARY_PATH");
+  std::string folders = std::string(search != nullptr ? search : "") +
+                        ":/usr/local/lib:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:"
+                        "/lib64:/usr/lib64:/usr/lib:/usr/local/cuda/lib64:/opt/rocm/lib";
+  std::filesystem::path packages = library_of(reinterpret_cast<const void*>(&vendor));
+  for (int up = 0; up < 4 && packages.has_parent_path(); ++up) {
+    packages = packages.parent_path();
+    if (packages.filename() == "site-packages") folders += ":" + (packages / kind.wheel).string();
+  }
+  std::istringstream list(folders);
+  for (std::string folder; std::getline(list, folder, ':');) {
     std::error_code ignored;
-    const auto path = std::filesystem::path(folder) / soname;
+    const auto path = std::filesystem::path(folder) / kind.soname;
     if (!folder.empty() && std::filesystem::is_regular_file(path, ignored)) paths.push_back(path);
   }
   return paths;
 }
 
-// What may be the vendor's library, the likeliest first.
-std::vector<std::string> candidates(const Kind& kind) {
-  std::vector<std::string> paths;
-  if (void* const linked = dlsym(RTLD_NEXT, "ncclGetVersion"))
-    paths.push_back(library_of(linked));
-  for (std::string& path : loaded_libraries(std::string(kind.soname).substr(0, 10)))
-    paths.push_back(std::move(path));
-  paths.emplace_back(kind.soname);
-  for (std::string& path : other_paths(kind.soname)) paths.push_back(std::move(path));
-  return paths;
-}
-
-bool is_rccl(const DynLib& library) {
-  return library.path().find("rccl") != std::string::npos;
-}
-
-Result<DynLib> open(const Kind& kind, const std::string& given) {
-  if (given == "none")
-    return error(ErrorCode::Unsupported, "HETCCL_%s_LIBRARY is none", kind.title);
-  if (!given.empty()) {
-    HETCCL_ASSIGN(DynLib library, DynLib::open_apart(given));
-    if (library.symbol(ccl::nccl::kStandInMarker) == nullptr) return library;
-    return error(ErrorCode::InvalidArgument, "%s is hetccl's stand-in for it", given.c_str());
-  }
+Result<DynLib> open_first(const Kind& kind, const std::vector<std::string>& paths) {
   std::string tried;
-  for (const std::string& path : candidates(kind)) {
-    auto library = DynLib::open_apart(path);
-    const bool fits = library.ok() && library->symbol(ccl::nccl::kStandInMarker) == nullptr &&
-                      is_rccl(*library) == (kind.name == kKinds[1].name);
-    if (fits) return library;
-    if (!library.ok()) tried.append(tried.empty() ? "" : "; ").append(library.status().message());
+  for (const std::string& path : paths) {
+    auto library = DynLib::open(std::vector<std::string>{path});
+    if (library.ok() && library->symbol(ccl::nccl::kStandInMarker) == nullptr) return library;
+    tried.append(tried.empty() ? "" : "; ")
+        .append(library.ok() ? path + " is hetccl's stand-in" : library.status().message());
   }
-  return error(ErrorCode::Unsupported, "%s",
-               tried.empty() ? "only hetccl's stand-in was found" : tried.c_str());
+  return error(ErrorCode::Unsupported, "no %s: %s", kind.title, tried.c_str());
 }
 
-Result<std::unique_ptr<const Vendor>> load(const Kind& kind, const Config& config) {
+Result<std::unique_ptr<const Vendor>> load(const Kind& kind, DynLib library) {
   auto vendor = std::make_unique<Vendor>();
-  const std::string& given = config.*kind.given;
-  HETCCL_ASSIGN(DynLib library, open(kind, given));
   library.stay_loaded();
   vendor->name = kind.name;
-  vendor->given = !given.empty();
   vendor->path = library.path();
   for (size_t i = 0; i < kNames.size(); ++i) vendor->functions[i] = library.symbol(kNames[i]);
   for (const Symbol needed : {Symbol::ncclGetVersion, Symbol::ncclGetUniqueId,
@@ -100,21 +100,42 @@ Result<std::unique_ptr<const Vendor>> load(const Kind& kind, const Config& confi
                  vendor->path.c_str(), name_of(needed), kind.title);
   }
   call_vendor<int(int*)>(*vendor, Symbol::ncclGetVersion, &vendor->version);
-  vendor->libraries.push_back(std::move(library));
+  vendor->library.emplace(std::move(library));
   return std::unique_ptr<const Vendor>(std::move(vendor));
+}
+
+// Whether one of the paths is the library; else `found` says why not.
+bool try_paths(const Kind& kind, const std::vector<std::string>& paths, Found& found) {
+  auto library = open_first(kind, paths);
+  auto loaded = library.ok() ? load(kind, std::move(library).value()) : library.status();
+  if (loaded.ok())
+    found.vendor = std::move(loaded).value();
+  else
+    found.why.append(found.why.empty() ? "" : "; ").append(loaded.status().message());
+  return found.vendor != nullptr;
 }
 
 Found find() {
   Found found;
   auto config = Config::from_environment();
   if (!config.ok()) return {nullptr, config.status().message()};
-  for (const bool given : {true, false}) {
-    for (const Kind& kind : kKinds) {
-      if ((*config.*kind.given).empty() == given) continue;
-      auto vendor = load(kind, *config);
-      if (vendor.ok()) return {std::move(vendor).value(), ""};
-      found.why += format("%sno %s: %s", found.why.empty() ? "" : "; ", kind.title,
-                          vendor.status().message().c_str());
+  const auto given = [&](const Kind& kind) { return (*config).*kind.given; };
+  for (const Kind& kind : kKinds) {
+    const bool named = !given(kind).empty() && given(kind) != "none";
+    if (named && try_paths(kind, {given(kind)}, found)) return found;
+  }
+  for (const Kind& kind : kKinds) {
+    const auto paths = loaded_paths(kind);
+    if (given(kind).empty() && !paths.empty() && try_paths(kind, paths, found)) return found;
+  }
+  for (const Kind& kind : kKinds) {
+    std::error_code ignored;
+    const bool has_gpu = std::filesystem::exists(kind.device_file, ignored);
+    if (given(kind).empty() && has_gpu && try_paths(kind, system_paths(kind), found)) return found;
+    if (!given(kind).empty() || !has_gpu) {
+      found.why +=
+          format("%sno %s: %s", found.why.empty() ? "" : "; ", kind.title,
+                 given(kind) == "none" ? "it is set to none" : "this machine has no such GPU");
     }
   }
   return found;
@@ -127,8 +148,11 @@ const Found& found() {
 }
 
 Result<std::shared_ptr<const device::gpu::Api>> load_runtime() {
-  if (vendor() == nullptr) return error(ErrorCode::Unsupported, "%s", why_no_vendor().c_str());
-  if (vendor()->name == kKinds[0].name) return device::gpu::load_cuda();
+  const bool hip = vendor() != nullptr ? vendor()->name == kKinds[1].name
+                                       : loaded_libraries("libcuda.so").empty();
+  if (!hip) return device::gpu::load_cuda();
+  if (vendor() == nullptr && loaded_libraries("libamdhip64.so").empty())
+    return error(ErrorCode::Unsupported, "the process uses no GPU");
   HETCCL_ASSIGN(const Config config, Config::from_environment());
   return device::gpu::load_hip(config.hip_library);
 }
@@ -149,7 +173,7 @@ const device::gpu::Api* gpu_runtime() {
 }
 
 const Vendor* serving_vendor() {
-  return vendor() != nullptr && (vendor()->given || gpu_runtime() != nullptr) ? vendor() : nullptr;
+  return gpu_runtime() != nullptr ? vendor() : nullptr;
 }
 
 const std::string& why_no_vendor() {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/config.h"
@@ -13,7 +14,7 @@ namespace hetccl::nccl {
 
 enum class Symbol : size_t {
 #define OWN(name) name,
-#define VENDOR(name, words, comm) name,
+#define VENDOR(name, words, comm, refused) name,
 #include "nccl/symbols.def"
 #undef OWN
 #undef VENDOR
@@ -26,24 +27,23 @@ const char* name_of(Symbol symbol);
 struct Vendor {
   std::string name;  ///< "nccl", "rccl"
   std::string path;
-  int version = 0;     ///< 23203
-  bool given = false;  ///< HETCCL_NCCL_LIBRARY or HETCCL_RCCL_LIBRARY names it
+  int version = 0;                                                    ///< 23203
   std::array<void*, static_cast<size_t>(Symbol::Count)> functions{};  ///< null: it lacks one
-  std::vector<DynLib> libraries;                                      ///< keep the functions valid
+  std::optional<DynLib> library;                                      ///< keeps the functions valid
 
   [[nodiscard]] void* find(Symbol symbol) const { return functions[static_cast<size_t>(symbol)]; }
   /// hetccl's name for the calling thread's GPU: "cuda", "hip".
   [[nodiscard]] const char* device() const { return name == "rccl" ? "hip" : "cuda"; }
 };
 
-/// What HETCCL_NCCL_LIBRARY or HETCCL_RCCL_LIBRARY names; else the library that the program is
-/// linked with, has loaded, or that the system finds. Null: none. Looked for once, without a call
-/// of a GPU's driver, since the program may fork yet. Thread-safe, as what follows.
+/// The library that HETCCL_NCCL_LIBRARY or HETCCL_RCCL_LIBRARY names; else the one that the program
+/// is linked with or has loaded; else the one that is found on a machine with such GPUs. Null:
+/// none. Looked for once, without a call of a GPU's driver, since the program may fork yet.
+/// Thread-safe, as what follows.
 const Vendor* vendor();
-/// The same, where this machine has a GPU for it, or the environment names it: what can serve a
-/// communicator.
+/// The same, where this process has a GPU for it: what can serve a communicator.
 const Vendor* serving_vendor();
-/// The runtime of its GPUs; null where none is found.
+/// The runtime of this process's GPUs, whether or not there is a library; null: it has none.
 const device::gpu::Api* gpu_runtime();
 /// "no NCCL: ...; no RCCL: ...".
 const std::string& why_no_vendor();

@@ -25,7 +25,10 @@ class Loaded:
         """One line on who gets the process's calls."""
         vendor = ", ".join(self.vendors) or "no vendor's library"
         if self.stand_ins:
-            return f"hetccl ({', '.join(self.stand_ins)}), before {vendor}"
+            return (
+                f"hetccl ({', '.join(self.stand_ins)}), before {vendor}. What the program calls "
+                "in a library that it opens by a path goes to that library"
+            )
         if self.vendors:
             return f"{vendor}; hetccl is not in between"
         return "no library with NCCL's functions is loaded"

@@ -16,13 +16,6 @@ std::string path_of(void* handle, const std::string& name) {
   return known && *map->l_name ? std::string(map->l_name) : name;
 }
 
-// AddressSanitizer, whose functions stand before the C library's, refuses RTLD_DEEPBIND.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kApart = 0;
-#else
-constexpr int kApart = RTLD_DEEPBIND;
-#endif
-
 // A path that is there and is no file: dlopen would wait at a FIFO for ever.
 bool is_special(const std::string& name) {
   struct stat info{};
@@ -69,17 +62,9 @@ void* global_symbol(const char* name) {
   return dlsym(RTLD_DEFAULT, name);
 }
 
-Result<DynLib> DynLib::open_apart(const std::string& name) {
-  return open({&name, 1}, kApart);
-}
-
-Result<DynLib> DynLib::open(std::span<const std::string> names) {
-  return open(names, 0);
-}
-
 // Two passes: a copy in use under the second name is preferred to loading the first, because two
 // copies of one vendor library in a process do not share their state.
-Result<DynLib> DynLib::open(std::span<const std::string> names, int flags) {
+Result<DynLib> DynLib::open(std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (is_special(name)) continue;
     if (void* handle = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) {
@@ -92,7 +77,7 @@ Result<DynLib> DynLib::open(std::span<const std::string> names, int flags) {
       reasons.append(reasons.empty() ? "" : "; ").append(name).append(": no regular file");
       continue;
     }
-    if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | flags)) {
+    if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
       return DynLib(handle, path_of(handle, name));
     }
     const char* reason = dlerror();

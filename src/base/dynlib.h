@@ -32,9 +32,6 @@ class DynLib {
   /// Tries each name in turn: first as already loaded, then by loading it (RTLD_LOCAL). SystemError
   /// lists what failed.
   static Result<DynLib> open(std::span<const std::string> names);
-  /// The same of one name, with its own symbols before the program's (RTLD_DEEPBIND) where it is
-  /// not loaded yet: it calls itself, though another library has its names.
-  static Result<DynLib> open_apart(const std::string& name);
   DynLib(DynLib&& other) noexcept;
   DynLib& operator=(DynLib&& other) noexcept;
   ~DynLib();
@@ -50,7 +47,6 @@ class DynLib {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  static Result<DynLib> open(std::span<const std::string> names, int flags);
   DynLib(void* handle, std::string path) : handle_(handle), path_(std::move(path)) {}
   void* handle_;
   std::string path_;

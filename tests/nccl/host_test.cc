@@ -151,6 +151,62 @@ TEST_CASE("splits of splits, and shrinks without those who are left out") {
   destroy(comms);
 }
 
+TEST_CASE("splits that are not waited for keep their order, and shrinks their ranks") {
+  const auto comms = join(3);
+  std::vector<std::vector<ncclComm_t>> all(3, std::vector<ncclComm_t>(6));
+  on_all_ranks(3, [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    Config options = config(0);
+    for (size_t i = 0; i < 6; ++i) {
+      const int color = i % 2 == 0 ? 0 : rank / 2;
+      CHECK(ncclCommSplit(comms[r], color, 0, &all[r][i], &options.known) == ncclInProgress);
+    }
+    for (size_t i = 0; i < 6; ++i) {
+      CHECK(settled(all[r][i]) == ncclSuccess);
+      int count = 0;
+      CHECK(ncclCommCount(all[r][i], &count) == ncclSuccess);
+      CHECK(count == (i % 2 == 0 ? 3 : rank == 2 ? 1 : 2));
+      CHECK(ncclCommDestroy(all[r][i]) == ncclSuccess);
+    }
+    for (int left_out : {1, 2, 1}) {
+      if (rank == left_out) continue;
+      ncclComm_t rest = nullptr;
+      CHECK(ncclCommShrink(comms[r], &left_out, 1, &rest, nullptr, 0) == ncclSuccess);
+      CHECK(ncclCommDestroy(rest) == ncclSuccess);
+    }
+    CHECK(ncclCommShrink(comms[r], nullptr, 0, &all[r][0], nullptr, 0) == ncclInvalidArgument);
+  });
+  destroy(comms);
+}
+
+TEST_CASE(
+    "what ends a communicator in a group comes behind its calls; a refused call ends it badly") {
+  const auto comms = join(2);
+  on_all_ranks(2, [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    std::vector<float> data(4, 1);
+    CHECK(ncclGroupStart() == ncclSuccess);
+    CHECK(add_up(data, comms[r]) == ncclSuccess);
+    CHECK(ncclCommDestroy(comms[r]) == ncclSuccess);
+    CHECK(add_up(data, nullptr) == ncclInvalidArgument);
+    CHECK(ncclGroupEnd() == ncclInvalidArgument);
+    CHECK(data[3] == 2);
+    CHECK(ncclCommDestroy(comms[r]) == ncclInvalidArgument);
+  });
+}
+
+TEST_CASE("memory is allocated and registered") {
+  const auto comms = join(1);
+  void* memory = nullptr;
+  void* place = nullptr;
+  CHECK(ncclMemAlloc(&memory, 4096) == ncclSuccess);
+  CHECK(ncclCommRegister(comms[0], memory, 4096, &place) == ncclSuccess);
+  CHECK(ncclCommDeregister(comms[0], place) == ncclSuccess);
+  CHECK(ncclMemFree(memory) == ncclSuccess);
+  CHECK(ncclMemFree(memory) == ncclInvalidArgument);
+  destroy(comms);
+}
+
 TEST_CASE("what is not blocking is in progress at once, and ready later") {
   const ncclUniqueId id = new_id();
   Config options = config(0);
@@ -223,7 +279,8 @@ TEST_CASE("bad input is an error with a text") {
   CHECK(ncclAllReduce(&number, &number, 1, 99, kSum, comm, nullptr) == ncclInvalidArgument);
   CHECK(std::string(ncclGetLastError(comm)) != "");
   int device = 0;
-  CHECK(ncclCommCuDevice(comm, &device) == ncclInvalidUsage);
+  CHECK(ncclCommCuDevice(comm, &device) == ncclSuccess);
+  CHECK(device == -1);  // the rank is the host's
   CHECK(ncclCommDestroy(comm) == ncclSuccess);
   CHECK(ncclAllReduce(&number, &number, 1, kFloat, kSum, comm, nullptr) == ncclInvalidArgument);
   CHECK(contains(ncclGetLastError(nullptr), "was destroyed"));
@@ -238,6 +295,8 @@ TEST_CASE("bad input is an error with a text") {
 
 extern "C" ncclResult_t ncclCommWindowRegister(ncclComm_t, void*, size_t, ncclWindow_t*, int);
 extern "C" ncclResult_t ncclParamGetI32(ncclParamHandle_t, int32_t*);
+extern "C" ncclTeam_t ncclTeamWorld(ncclComm_t comm);
+extern "C" int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank);
 
 TEST_CASE("what only a vendor can do says so") {
   const auto comms = join(1);
@@ -247,5 +306,7 @@ TEST_CASE("what only a vendor can do says so") {
   int32_t value = 0;
   CHECK(ncclParamGetI32(nullptr, &value) == ncclInvalidUsage);
   CHECK(contains(ncclGetLastError(nullptr), "no NCCL"));
+  CHECK(ncclTeamWorld(comms[0]).nRanks == 0);
+  CHECK(ncclTeamRankToWorld(comms[0], {1, 0, 1}, 0) == -1);
   destroy(comms);
 }

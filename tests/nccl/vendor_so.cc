@@ -1,8 +1,8 @@
 // A fake of NVIDIA's library. It moves nothing: it notes each call, and that its own calls of
 // public functions come back to it. A communicator of FAKE_BLOCKS ranks is made until it is
 // aborted.
-#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -13,12 +13,11 @@
 
 namespace {
 
-constexpr int kBlocks = 77;
+constexpr int kSlow = 7, kFails = 5;
 
 struct FakeComm {
   int n_ranks, rank;
   std::string name;
-  std::atomic<bool> aborted{false};
 };
 
 std::mutex mutex;
@@ -64,12 +63,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int n_ranks, ncclUniqueId 
                                     ncclConfig_t* config) {
   note("ncclCommInitRankConfig");
   if (id.internal[5] != 'f') return ncclInvalidArgument;
-  auto* const made = new FakeComm{n_ranks, rank, "", {}};
+  if (n_ranks == kSlow) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  auto* const made = new FakeComm{n_ranks, rank, ""};
   if (config != nullptr && config->commName != nullptr) made->name = config->commName;
-  __atomic_store_n(comm, reinterpret_cast<ncclComm_t>(made), __ATOMIC_RELEASE);
-  while (n_ranks == kBlocks && !made->aborted)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return n_ranks == kBlocks ? ncclInternalError : ncclSuccess;
+  *comm = reinterpret_cast<ncclComm_t>(made);
+  if (n_ranks == kFails) return ncclInternalError;
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  const bool waits =
+      blocking != nullptr ? *blocking != '0' : config == nullptr || config->blocking != 0;
+  return waits ? ncclSuccess : ncclInProgress;
 }
 // As the real one does, by public names.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int n_ranks, ncclUniqueId id, int rank) {
@@ -84,8 +86,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int n_devices, const int*) {
   return ncclGroupEnd();
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int, int, ncclComm_t* newcomm, ncclConfig_t*) {
-  *newcomm = reinterpret_cast<ncclComm_t>(
-      new FakeComm{1, fake(comm)->rank, fake(comm)->name + " split", {}});
+  *newcomm =
+      reinterpret_cast<ncclComm_t>(new FakeComm{1, fake(comm)->rank, fake(comm)->name + " split"});
   return note("ncclCommSplit");
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -93,7 +95,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return note("ncclCommDestroy");
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  fake(comm)->aborted = true;
+  delete fake(comm);
   return note("ncclCommAbort");
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {

@@ -125,18 +125,59 @@ TEST_CASE("what it calls by public names stays its own") {
   destroy(comms);
 }
 
-TEST_CASE("an abort reaches an init in which the vendor blocks") {
-  constexpr int kRanks = 77;  // of which the fake waits for an abort
+TEST_CASE("an abort leaves behind an init in which the vendor blocks") {
+  constexpr int kRanks = 7;  // which take the fake half a second
   const ncclUniqueId id = new_id();
+  const int begun = calls("ncclCommInitRankConfig"), aborts = calls("ncclCommAbort");
   std::vector<ncclComm_t> comms(kRanks);
-  Config options = config(0);
+  std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
-    CHECK(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], kRanks, id, rank,
-                                 &options.known) == ncclInProgress);
+    ranks.emplace_back([&comms, id, rank] {
+      CHECK(ncclCommInitRank(&comms[static_cast<size_t>(rank)], kRanks, id, rank) != ncclSuccess);
+    });
   }
-  const int made = calls("ncclCommInitRankConfig");
-  while (calls("ncclCommInitRankConfig") < made + 1) std::this_thread::sleep_for(milliseconds(1));
+  while (calls("ncclCommInitRankConfig") < begun + kRanks)
+    std::this_thread::sleep_for(milliseconds(1));
+  for (ncclComm_t& comm : comms)
+    CHECK(ncclCommAbort(__atomic_load_n(&comm, __ATOMIC_ACQUIRE)) == ncclSuccess);
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(comms == std::vector<ncclComm_t>(kRanks));
+  const auto end = std::chrono::steady_clock::now() + hetccl::fake::kHang;
+  while (calls("ncclCommAbort") < aborts + kRanks && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(1));
+  CHECK(calls("ncclCommAbort") == aborts + kRanks);
+}
+
+TEST_CASE("what the vendor fails to make is aborted once") {
+  constexpr int kRanks = 5;  // which the fake fails to make
+  const ncclUniqueId id = new_id();
   const int aborts = calls("ncclCommAbort");
+  std::vector<ncclComm_t> comms(kRanks);
+  on_all_ranks(kRanks, [&](int rank) {
+    CHECK(ncclCommInitRank(&comms[static_cast<size_t>(rank)], kRanks, id, rank) ==
+          ncclInternalError);
+  });
+  CHECK(comms == std::vector<ncclComm_t>(kRanks));
+  CHECK(calls("ncclCommAbort") == aborts + kRanks);
+}
+
+TEST_CASE("the environment decides whether calls block, as in NCCL") {
+  setenv("NCCL_COMM_BLOCKING", "0", 1);
+  const ncclUniqueId id = new_id();
+  std::vector<ncclComm_t> comms(2);
+  for (int rank = 0; rank < 2; ++rank)
+    CHECK(ncclCommInitRank(&comms[static_cast<size_t>(rank)], 2, id, rank) == ncclInProgress);
+  for (ncclComm_t comm : comms) CHECK(settled(comm) == ncclSuccess);
+  unsetenv("NCCL_COMM_BLOCKING");
+  destroy(comms);
+}
+
+TEST_CASE("aborts of one group go to the vendor as one") {
+  const auto comms = join(2);
+  const int started = calls("ncclGroupStart"), ended = calls("ncclGroupEnd");
+  CHECK(ncclGroupStart() == ncclSuccess);
   for (ncclComm_t comm : comms) CHECK(ncclCommAbort(comm) == ncclSuccess);
-  CHECK(calls("ncclCommAbort") > aborts);
+  CHECK(calls("ncclGroupEnd") == ended);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  CHECK(calls("ncclGroupStart") == started + 1);
 }

@@ -37,20 +37,22 @@ std::string text_of(int version) {
 }
 
 // A program may use hetccl's own stand-in for the library (compat/nccl), whose calls lead here.
-Result<DynLib> open_behind(DynLib library) {
+Result<DynLib> open_behind(DynLib library, const char* name) {
   std::function<const char*()> vendor_path;
   Symbols(library).optional(vendor_path, kStandInMarker);
   if (!vendor_path) return library;
   const std::string path = vendor_path();
-  if (!path.empty()) return DynLib::open_apart(path);
-  return error(ErrorCode::Unsupported, "%s is hetccl's stand-in, and finds no vendor's library",
-               library.path().c_str());
+  const bool is_rccl = path.substr(path.rfind('/') + 1).find("rccl") != std::string::npos;
+  if (!path.empty() && is_rccl == (name == std::string_view("RCCL")))
+    return DynLib::open(std::vector<std::string>{path});
+  return error(ErrorCode::Unsupported, "%s is hetccl's stand-in, and finds no %s",
+               library.path().c_str(), name);
 }
 
 // A library with these calls, whatever its version. `absent` begins the error where there is none.
 Result<std::shared_ptr<Api>> load(const char* name, const char* absent, const std::string& path) {
   auto library = DynLib::open(std::vector<std::string>{path});
-  if (library.ok()) library = open_behind(std::move(library).value());
+  if (library.ok()) library = open_behind(std::move(library).value(), name);
   if (!library.ok()) {
     return error(ErrorCode::Unsupported, "%s%s", absent, library.status().message().c_str());
   }
