@@ -10,8 +10,8 @@ AllGather AllReduce AlltoAll Bcast Broadcast CommAbort CommCount CommCuDevice Co
 CommDestroy CommFinalize CommGetAsyncError CommInitAll CommInitRank CommInitRankConfig
 CommInitRankScalable CommRegister CommRevoke CommShrink CommSplit CommUserRank
 CommWindowDeregister CommWindowRegister DevCommCreate DevCommDestroy Gather GetErrorString
-GetLastError GetUniqueId GetVersion GroupEnd GroupSimulateEnd GroupStart MemAlloc MemFree Recv RedOpCreatePreMulSum
-RedOpDestroy Reduce ReduceScatter ResetDebugInit Scatter Send
+GetLastError GetUniqueId GetVersion GroupEnd GroupSimulateEnd GroupStart MemAlloc MemFree Recv
+RedOpCreatePreMulSum RedOpDestroy Reduce ReduceScatter ResetDebugInit Scatter Send
 """
 FIELDS = """
 blocking cgaClusterSize minCTAs maxCTAs netName splitShare trafficClass commName collnetEnable
