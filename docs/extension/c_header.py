@@ -23,6 +23,7 @@ _HEADINGS = (
     ("Calls as values", r"^hetccl(Start|Work)|^hetcclCommWait$"),
     ("Streams of the host device", r"^hetcclHostStream"),
     ("Describing without running", r"Describe$|^hetcclGetInfo$|^hetcclCompareTimes$"),
+    ("Memory", r"^hetcclMem|^hetcclComm(Dereg|Reg)ister$"),
     ("Communicators", r"^hetcclComm|^hetcclGetUniqueId"),
     ("Results, errors, version", r"^hetcclGet"),
     ("Runtimes", r"^hetcclRuntime"),

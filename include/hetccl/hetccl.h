@@ -71,7 +71,7 @@ HETCCL_API hetcclResult_t hetcclCommSplit(hetcclComm_t comm, int color, int key,
  * is. All pass the same `excludeRanksCount` (1 or more) ranks, in any order. `config` and groups
  * are as with hetcclCommSplit. Ranks that did not call, or passed another list, are named by
  * hetcclTimeout and hetcclInvalidUsage. A communicator that has failed cannot be shrunk: the call
- * returns its failure, and with HETCCL_SHRINK_ABORT hetcclUnsupported. Make another by
+ * returns its failure, and with HETCCL_SHRINK_ABORT hetcclInvalidUsage. Make another by
  * hetcclGetUniqueId then. */
 HETCCL_API hetcclResult_t hetcclCommShrink(hetcclComm_t comm, const int* excludeRanksList,
                                            int excludeRanksCount, hetcclComm_t* newcomm,

@@ -17,7 +17,7 @@ namespace hetccl {
 std::vector<std::string> loaded_libraries(std::string_view name);
 
 /// How many libraries the process has loaded in all: what `loaded_libraries` finds can only grow
-/// when this does. Costs a tenth of a microsecond, and more where there are many libraries.
+/// when this does. Costs a tenth of a microsecond.
 uint64_t count_library_loads();
 
 /// The path of the library that an address lies in; "" where it is in none.

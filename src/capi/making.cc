@@ -69,7 +69,7 @@ hetcclResult_t make_of(hetcclComm_t parent, hetcclComm_t* newcomm, const hetcclC
 
 Status check_shrink(const int* excluded, int n_excluded, int flags) {
   if (flags == HETCCL_SHRINK_ABORT) {
-    return error(ErrorCode::Unsupported,
+    return error(ErrorCode::InvalidUsage,
                  "shrinkFlags is HETCCL_SHRINK_ABORT: ranks of a communicator that was aborted or "
                  "has failed no longer meet; abort it, and make another by hetcclGetUniqueId and "
                  "hetcclCommInitRank of the ranks that are left");

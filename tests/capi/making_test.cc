@@ -305,7 +305,7 @@ TEST_CASE("what is wrong with a shrink is said, and the communicator goes on") {
   refused(one, 0, 0, hetcclInvalidArgument, "excludeRanksCount is 0");
   refused(nullptr, 1, 0, hetcclInvalidArgument, "excludeRanksList is null");
   refused(one, 1, 2, hetcclInvalidArgument, "shrinkFlags is 2");
-  refused(one, 1, HETCCL_SHRINK_ABORT, hetcclUnsupported, "hetcclGetUniqueId");
+  refused(one, 1, HETCCL_SHRINK_ABORT, hetcclInvalidUsage, "hetcclGetUniqueId");
   CHECK(hetcclCommShrink(comms[0], one, 1, nullptr, nullptr, 0) == hetcclInvalidArgument);
 
   // Rank 2 does not call.

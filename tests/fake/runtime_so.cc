@@ -117,6 +117,7 @@ extern "C" int NAME(PointerGetAttributes)(void* attributes, Pointer memory) {
 CALL0(DeviceReset)
 CALL0(DeviceSynchronize)
 CALL0(GetLastError)
+CALL0(PeekAtLastError)
 CALL1(EventCreate, Pointer)
 CALL1(EventDestroy, Pointer)
 CALL1(EventQuery, Pointer)

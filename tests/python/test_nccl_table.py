@@ -9,9 +9,9 @@ FUNCTIONS = """
 AllGather AllReduce AlltoAll Bcast Broadcast CommAbort CommCount CommCuDevice CommDeregister
 CommDestroy CommFinalize CommGetAsyncError CommInitAll CommInitRank CommInitRankConfig
 CommInitRankScalable CommRegister CommRevoke CommShrink CommSplit CommUserRank
-CommWindowDeregister CommWindowRegister DevCommCreate DevCommDestroy Gather GetErrorString GetLastError GetUniqueId
-GetVersion GroupEnd GroupSimulateEnd GroupStart MemAlloc MemFree Recv RedOpCreatePreMulSum
-RedOpDestroy Reduce ReduceScatter ResetDebugInit Scatter Send
+CommWindowDeregister CommWindowRegister DevCommCreate DevCommDestroy Gather GetErrorString
+GetLastError GetUniqueId GetVersion GroupEnd GroupSimulateEnd GroupStart MemAlloc MemFree Recv
+RedOpCreatePreMulSum RedOpDestroy Reduce ReduceScatter ResetDebugInit Scatter Send
 """
 FIELDS = """
 blocking cgaClusterSize minCTAs maxCTAs netName splitShare trafficClass commName collnetEnable

@@ -1,0 +1,37 @@
+// When HIP's runtime is asked: its calls would initialise it.
+#include "device/gpu/in_process.h"
+
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace hetccl::device::gpu {
+namespace {
+
+TEST_CASE("HIP is asked for an address once the process has loaded it, and opened its driver") {
+  REQUIRE(dlopen(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.5", RTLD_NOW | RTLD_LOCAL) != nullptr);
+  const auto absent = hip_in_process("/nowhere/kfd");
+  CHECK(absent->is_loaded());
+  CHECK(absent->owner_of(&absent) == -1);
+
+  std::string kfd = "/tmp/hetccl-kfd-XXXXXX";
+  const int file = mkstemp(kfd.data());
+  REQUIRE(file >= 0);
+  close(file);
+  const auto process = hip_in_process(kfd.c_str());
+  CHECK(process->owner_of(&process) == -1);
+  CHECK(process->current_device() == -1);
+  const int used = open(kfd.c_str(), O_RDONLY);
+  CHECK(process->owner_of(&process) == 5);  // the fake says so of every address
+  CHECK(absent->owner_of(&absent) == -1);
+  close(used);
+  CHECK(process->owner_of(&process) == 5);
+  unlink(kfd.c_str());
+}
+
+}  // namespace
+}  // namespace hetccl::device::gpu
