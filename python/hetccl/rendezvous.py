@@ -34,9 +34,9 @@ def init_from_launcher(*, init_timeout: float = 60.0, **options: Any) -> Communi
     setting, file or address is needed (docs/launchers.md). `init_timeout`, in seconds, is for the
     ranks to meet, and again for them to join. `options` are those of `Communicator`.
 
-    A program that uses MPI, too, may initialise it before, by mpi4py, by which the ranks then meet,
-    or after; under srun --mpi=pmi2 only before. Raises RendezvousError where no launcher has
-    started this process or the ranks cannot meet, HetcclError where they cannot join.
+    A program that uses MPI, too, initialises it first, by mpi4py, by which the ranks then meet; the
+    page says where other orders work. Raises RendezvousError where no launcher has started this
+    process or the ranks cannot meet, HetcclError where they cannot join.
     """
     placement = find_placement()
     if placement is None:

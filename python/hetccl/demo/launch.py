@@ -252,6 +252,8 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     try:
         placement = find_placement()
+        if placement is not None and placement.size == 1:  # a shell that srun has started, perhaps
+            placement = None
         prepare(options, placement is None or placement.rank == 0)
         if placement is not None:
             from hetccl.demo import launched

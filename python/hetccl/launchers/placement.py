@@ -23,7 +23,10 @@ class Service(Enum):
 
 @dataclass(frozen=True)
 class Launcher:
-    """The variables by which one kind of launcher tells a process its place; all must be set."""
+    """The variables by which one kind of launcher tells a process its place.
+
+    Those of rank and size must be set, and `sign`, where others have the same ones.
+    """
 
     name: str
     rank: str
@@ -31,6 +34,7 @@ class Launcher:
     local_rank: str | None
     services: tuple[Service, ...]
     remedy: str
+    sign: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ LAUNCHERS = (
     Launcher("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
              "OMPI_COMM_WORLD_LOCAL_RANK", (Service.PMIX,), "start the job with mpirun"),
     Launcher("MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", (Service.PMI,),
-             "start the job with mpiexec.hydra"),
+             "start the job with mpiexec.hydra", sign="MPI_LOCALRANKID"),
     Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
              (Service.PMIX, Service.PMI), _SLURM),
     Launcher("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID",
@@ -79,9 +83,8 @@ def find_placement(environment: Mapping[str, str] = os.environ) -> Placement | N
     RendezvousError where a launcher's variables contradict each other.
     """
     for launcher in LAUNCHERS:
-        names = (launcher.rank, launcher.size, launcher.local_rank)
-        needed = names[:2] if launcher.name == "torchrun" else names
-        if not all(name in environment for name in needed if name):
+        needed = (launcher.rank, launcher.size, launcher.sign or launcher.rank)
+        if not all(name in environment for name in needed):
             continue
         rank, size = _number(environment, launcher.rank), _number(environment, launcher.size)
         if rank >= size:

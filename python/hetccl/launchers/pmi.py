@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import stat
 import time
 
 from hetccl.launchers.placement import Placement, RendezvousError
@@ -27,12 +28,14 @@ class PmiBoard:
         if not re.fullmatch(r"[0-9]{1,9}", text):
             raise self._failure(f"PMI_FD={text[:40]!r} is no descriptor")
         self._descriptor = int(text)
+        if not self._is_socket():  # a file of this program's, perhaps, which must stay as it is
+            raise self._failure("it is closed, or no socket")
         self._deadline = time.monotonic() + timeout
         answer = self._ask("init pmi_version=1 pmi_subversion=1", "response_to_init")
         if answer.get("pmi_version") != "1":
             raise self._failure(f"it speaks PMI {answer.get('pmi_version', '?')[:20]}, not PMI 1")
         self._name = self._ask("get_my_kvsname", "my_kvsname").get("kvsname", "")
-        if not re.fullmatch(rf"[!-~]{{1,{_LONGEST_NAME}}}", self._name):
+        if not re.fullmatch(rf"\S{{1,{_LONGEST_NAME}}}", self._name):
             raise self._failure("its store has no name")
 
     def share(self, key: str, value: str | None, timeout: float) -> str:
@@ -49,9 +52,15 @@ class PmiBoard:
         self._deadline = time.monotonic() + 5
         self._ask("finalize", "finalize_ack")
 
+    def _is_socket(self) -> bool:
+        try:
+            return stat.S_ISSOCK(os.fstat(self._descriptor).st_mode)
+        except OSError:
+            return False
+
     def _ask(self, command: str, answer: str) -> dict[str, str]:
         """Sends a command and returns the fields of its answer."""
-        line = f"cmd={command}\n".encode("ascii")
+        line = f"cmd={command}\n".encode(errors="surrogateescape")
         try:
             # Slurm reads a command by one call, and the descriptor's buffer is empty.
             written = os.write(self._descriptor, line)
@@ -83,7 +92,7 @@ class PmiBoard:
             got += part
             if len(got) > _LONGEST_LINE:
                 raise self._failure("it sent a line without an end")
-        return got.decode("ascii", "replace")
+        return got.decode(errors="surrogateescape")  # Flux names its store in UTF-8
 
     def _failure(self, what: str) -> RendezvousError:
         return RendezvousError(

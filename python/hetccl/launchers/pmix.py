@@ -108,8 +108,8 @@ class PmixBoard:
 
     def close(self) -> None:
         """Ends the session. An MPI in this process keeps its own."""
-        if not self._hangs:
-            self._call("PMIx_Finalize", 5, None, ctypes.c_size_t(0))
+        if not self._hangs:  # at its end Python starts no thread; PMIx has a time limit of its own
+            self._library.PMIx_Finalize(None, ctypes.c_size_t(0))
 
     def _get(self, rank: int, key: str, timeout: float) -> _Value:
         """A value of a rank. PMIx allocates it, and it lives as long as the process."""

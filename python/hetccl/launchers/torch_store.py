@@ -67,7 +67,12 @@ def _find(placement: Placement, timeout: timedelta) -> Any:
     from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
 
     card = share(placement, None, timeout.total_seconds(), keep=True)
-    port, token, *addresses = json.loads(card)
+    try:
+        port, token, *addresses = json.loads(card)
+    except ValueError:
+        raise RendezvousError(
+            "rank 0 has not shared where its store is: do all ranks run the same program?"
+        ) from None
     deadline = time.monotonic() + timeout.total_seconds()
     while time.monotonic() < deadline:
         for address in addresses:
