@@ -18,19 +18,25 @@ from hetccl._operators import PreMulSum
 from hetccl._streams import Stream
 from hetccl.communicator import Communicator, step, unique_id
 from hetccl.gradients import Residuals, compress_gradients
+from hetccl.launchers.placement import Placement, RendezvousError, find_placement
+from hetccl.rendezvous import init_from_launcher
 from hetccl.torch_backend import quantized
 
 __all__ = [
     "Communicator",
     "HetcclError",
+    "Placement",
     "PreMulSum",
+    "RendezvousError",
     "Residuals",
     "Stream",
     "compress_gradients",
     "encoded_bytes",
+    "find_placement",
     "get_cmake_dir",
     "get_include",
     "group",
+    "init_from_launcher",
     "quantized",
     "step",
     "unique_id",

@@ -13,6 +13,7 @@ import hetccl
 from hetccl._lib import HetcclError
 from hetccl.arguments import RedOpName, TypeName, parse_size
 from hetccl.balance.command import balance
+from hetccl.launchers.placement import RendezvousError
 from hetccl.plan.command import plan
 from hetccl.selftest.command import selftest
 from hetccl.sharding.command import shard
@@ -185,7 +186,7 @@ Blocking = Annotated[
 Rendezvous = Annotated[
     Path | None,
     typer.Option(
-        help="A file by which ranks of a launcher meet; without it, MASTER_ADDR and MASTER_PORT."
+        help="A file by which ranks of a launcher meet, instead of the launcher's own store."
     ),
 ]
 
@@ -328,6 +329,6 @@ def main() -> None:
     """The console script."""
     try:
         app()
-    except HetcclError as error:
+    except (HetcclError, RendezvousError) as error:
         print(f"hetccl: {error}", file=sys.stderr)
         sys.exit(1)

@@ -1,41 +1,22 @@
-"""How the ranks of a command find each other: who am I, and where is the unique id?"""
+"""How the ranks of a job find each other: they all need rank 0's unique id."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hetccl import files
 from hetccl._lib import UniqueId
-from hetccl.communicator import unique_id
+from hetccl.communicator import Communicator, unique_id
+from hetccl.launchers.board import share
+from hetccl.launchers.placement import Placement, RendezvousError, Service, find_placement
 
-# Rank and size, as torchrun and others, Open MPI, and MPICH tell them to their processes.
-_LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-)
-
-
-class RendezvousError(RuntimeError):
-    """The ranks cannot find each other; the text says why and what to do."""
-
-
-def launched(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """(rank, size) where a launcher has set them, else None."""
-    for rank_name, size_name in _LAUNCHERS:
-        if rank_name in environment and size_name in environment:
-            try:
-                rank, size = int(environment[rank_name]), int(environment[size_name])
-            except ValueError:
-                raise RendezvousError(f"{rank_name} and {size_name} must be numbers") from None
-            if not 0 <= rank < size:
-                raise RendezvousError(f"{rank_name}={rank} is no rank of {size_name}={size}")
-            return rank, size
-    return None
+_stores = itertools.count()  # keys of this process's meetings by torch's store
 
 
 @dataclass(frozen=True)
@@ -46,16 +27,58 @@ class Meeting:
     held: object = None
 
 
-def exchange(rank: int, path: Path | None, timeout: float) -> Meeting:
-    """Rank 0's unique id on every rank: through `path`, or by MASTER_ADDR and MASTER_PORT."""
+def init_from_launcher(*, init_timeout: float = 60.0, **options: Any) -> Communicator:
+    """The communicator of all ranks that the launcher has started. Collective.
+
+    The launcher is torchrun, mpirun (Open MPI, MPICH and its relatives), srun or flux run; no
+    setting, file or address is needed (docs/launchers.md). `init_timeout`, in seconds, is for the
+    ranks to meet, and again for them to join. `options` are those of `Communicator`.
+
+    A program that uses MPI, too, initialises it first, by mpi4py, by which the ranks then meet; the
+    page says where other orders work. Raises RendezvousError where no launcher has started this
+    process or the ranks cannot meet, HetcclError where they cannot join.
+    """
+    placement = find_placement()
+    if placement is None:
+        raise RendezvousError(
+            "no launcher has started this process: start it by torchrun, mpirun, srun or flux run"
+        )
+    meeting = exchange(placement.rank, None, init_timeout, keep=True)
+    options["init_timeout"] = init_timeout
+    return Communicator(meeting.uid, placement.rank, placement.size, **options)
+
+
+def has_master() -> bool:
+    """Whether the environment says where torch's store is."""
+    return "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ
+
+
+def exchange(rank: int, path: Path | None, timeout: float, *, keep: bool = False) -> Meeting:
+    """Rank 0's unique id on every rank: through the file `path`, by MASTER_ADDR and MASTER_PORT, or
+    by the launcher's own store. `timeout` is in seconds.
+
+    `keep` leaves the session with the launcher open, for a program that may start MPI later.
+    """
     if path is not None:
         return Meeting(_by_file(rank, path, timeout))
-    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+    if has_master():
         return _by_store(rank, timeout)
+    placement = find_placement()
+    if placement is not None and placement.launcher.services != (Service.STORE,):
+        return Meeting(_by_launcher(placement, timeout, keep))
     raise RendezvousError(
         "the ranks need a place to meet: give --rendezvous PATH, a file that all of them can see, "
-        "or set MASTER_ADDR and MASTER_PORT"
+        "or set MASTER_ADDR and MASTER_PORT, or start them by mpirun, srun or flux run"
     )
+
+
+def _by_launcher(placement: Placement, timeout: float, keep: bool) -> bytes:
+    """Through the launcher's store: the id is in no file, no variable and on no command line."""
+    mine = unique_id() if placement.rank == 0 else None
+    uid = share(placement, mine, timeout, keep=keep)
+    if len(uid) != UniqueId.BYTES:
+        raise RendezvousError(f"rank 0 shared {len(uid)} bytes, which are no unique id")
+    return uid
 
 
 def _by_file(rank: int, path: Path, timeout: float) -> bytes:
@@ -92,19 +115,23 @@ def _by_store(rank: int, timeout: float) -> Meeting:
         from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
     except ImportError:
         raise RendezvousError(
-            "MASTER_ADDR is served by torch, which is not installed: give --rendezvous PATH"
+            "MASTER_ADDR is served by torch, which is not installed: unset MASTER_ADDR under "
+            "mpirun, srun and flux run, or give --rendezvous PATH"
         ) from None
     from datetime import timedelta
 
+    port = os.environ["MASTER_PORT"]
+    if not re.fullmatch(r"[0-9]{1,5}", port):
+        raise RendezvousError(f"MASTER_PORT must be a port's number, not {port[:40]!r}")
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = TCPStore(
         os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
+        int(port),
         is_master=rank == 0 and not served,
         wait_for_workers=False,
         timeout=timedelta(seconds=timeout),
     )
-    key = f"hetccl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    key = f"hetccl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_stores)}"
     if rank == 0:
         store.set(key, unique_id().hex())
     return Meeting(bytes.fromhex(store.get(key).decode()), store)  # rank 0's serves the others

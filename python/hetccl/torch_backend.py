@@ -60,6 +60,9 @@ def register() -> None:
         raise ImportError("this build of torch has no torch.distributed, which hetccl extends")
     if NAME in dist.Backend.backend_list:
         return
+    from hetccl.launchers import torch_store
+
+    torch_store.register()
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 

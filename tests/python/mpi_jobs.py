@@ -23,7 +23,9 @@ from hetccl import mpi
 
 PROGRAMS = ROOT / "tests/mpi"
 sys.path.insert(0, str(ROOT / "bench"))
-from mpis import MPIS, Mpi  # noqa: E402
+from mpis import MPIS, PREFIXES, Mpi  # noqa: E402
+
+MPI4PY = PREFIXES / "mpi4py"
 
 DEBIAN_KEEPS_ROOT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -40,13 +42,14 @@ IN_PARTS = {"any": {"algorithm=device": {"streams=3": {}, "communicators=2": {}}
 YIELDING = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "10"}
 
 
-def need(reason: str | None) -> None:
+def need(reason: str | None, option: str = "--mpi") -> None:
     """Skips a test, loudly, where something is missing; in CI that is a failure."""
     if reason is None:
         return
+    told = f"{reason}: tools/setup {option} installs it"
     if os.environ.get("CI"):
-        pytest.fail(f"{reason}: tools/setup --mpi installs it")
-    pytest.skip(reason)
+        pytest.fail(told)
+    pytest.skip(told)
 
 
 @dataclass(frozen=True)

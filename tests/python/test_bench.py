@@ -16,7 +16,8 @@ from patience import HANG, PROMPT
 from hetccl.bench import launch, measure, table
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
-from hetccl.rendezvous import RendezvousError, exchange, launched
+from hetccl.launchers.placement import RendezvousError
+from hetccl.rendezvous import exchange
 
 
 def run_bench(*arguments, status=0, **settings):
@@ -301,15 +302,6 @@ def test_a_rendezvous_that_never_comes_names_the_file(tmp_path):
     (tmp_path / "short").write_bytes(b"x")
     with pytest.raises(RendezvousError, match="no unique id"):
         exchange(1, tmp_path / "short", 1)
-
-
-def test_launchers_are_recognised():
-    assert launched({}) is None
-    assert launched({"RANK": "1", "WORLD_SIZE": "4"}) == (1, 4)
-    assert launched({"PMI_RANK": "0", "PMI_SIZE": "1"}) == (0, 1)
-    for rank, size in (("4", "4"), ("-1", "4"), ("x", "4")):
-        with pytest.raises(RendezvousError):
-            launched({"RANK": rank, "WORLD_SIZE": size})
 
 
 def test_sizes_grow_as_nccl_tests():

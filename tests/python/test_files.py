@@ -65,7 +65,8 @@ def test_a_fifo_that_nobody_reads_is_an_error(tmp_path):
 READ = """
 import sys
 from pathlib import Path
-from hetccl.rendezvous import RendezvousError, exchange
+from hetccl.launchers.placement import RendezvousError
+from hetccl.rendezvous import exchange
 try:
     exchange(1, Path(sys.argv[1]), 2.0)
 except RendezvousError as error:

@@ -12,8 +12,9 @@ from hetccl._lib import HetcclError
 from hetccl.bench import measure, table
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
+from hetccl.launchers.placement import RendezvousError, find_placement
 from hetccl.processes import fork_ranks
-from hetccl.rendezvous import RendezvousError, exchange, launched
+from hetccl.rendezvous import exchange
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def run_forked(job: Job, ranks: int) -> int:
 
 def run(job: Job, ranks: int | None) -> int:
     """As a launcher's rank where one has set the environment, else `ranks` forked ones."""
-    found = launched()
+    found = find_placement()
     if found is not None and ranks is None:
-        return run_rank(job, *found)
+        return run_rank(job, found.rank, found.size)
     return run_forked(job, ranks or 4)

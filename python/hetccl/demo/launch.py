@@ -1,4 +1,7 @@
-"""Starts the demo's ranks by torchrun: two clusters of two, once over hetccl and once over Gloo."""
+"""The demo: starts its ranks by torchrun, two clusters of two, once over hetccl and once over Gloo.
+
+Under a launcher it is one rank itself (`launched`).
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,16 @@ from typing import Any
 
 from hetccl import files, torch_backend
 from hetccl.hosts import INTERFACE, EmulatedHosts, free_port
+from hetccl.launchers.placement import RendezvousError, find_placement
 from hetccl.units import size
 
 CLUSTERS, RANKS = 2, 2
+RATE = "1gbit"
 STEPS = 80  # some 12 s of training over a link of 1 Gbit/s, for each backend
 LOSS_TOLERANCE = 1e-3
 REPORT = Path("hetccl-demo.html")  # where it is written unless told
 DEADLINE = 600.0  # seconds for one run
-_WIRES = ("HETCCL_WIRE", "HETCCL_WIRE_GATHER")
+WIRES = ("HETCCL_WIRE", "HETCCL_WIRE_GATHER")
 
 
 class DemoError(RuntimeError):
@@ -100,7 +105,7 @@ def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str
         "OMP_NUM_THREADS": "1",  # ranks share the cores
         "GLOO_SOCKET_IFNAME": interface,
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # emulated hosts have no names, of which torch would warn
-        **dict.fromkeys(_WIRES, ""),  # the two trainings must come to the same
+        **dict.fromkeys(WIRES, ""),  # the two trainings must come to the same
         "LOGLEVEL": "CRITICAL",  # at the end torchrun's agents complain of whichever left first
     }
     with tempfile.TemporaryDirectory(prefix="hetccl-demo-") as folder:
@@ -182,7 +187,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "hetccl, then over Gloo, and write a page that compares them.",
     )
     parser.add_argument("--steps", type=int, default=STEPS, help=f"default: {STEPS}")
-    parser.add_argument("--rate", default="1gbit", help="of the link, as tc writes it")
+    parser.add_argument("--rate", help=f"of the link, as tc writes it; default: {RATE}")
     parser.add_argument("--loopback", action="store_true", help="emulate no hosts")
     parser.add_argument("--no-gloo", action="store_true", help="hetccl alone")
     parser.add_argument("--report", type=Path, help=f"page to write; default: {REPORT}")
@@ -214,8 +219,9 @@ def compile_imports() -> None:
 
 def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | None]:
     """Both trainings: what they measured, the line on them, and the rate of an emulated link."""
-    with hosts(options.loopback, options.rate) as place:
-        rate = options.rate if isinstance(place, EmulatedHosts) else None
+    asked = options.rate or RATE
+    with hosts(options.loopback, asked) as place:
+        rate = asked if isinstance(place, EmulatedHosts) else None
         ours = train(place, "hetccl", options.steps)
         print(describe(ours))
         if options.no_gloo:
@@ -227,6 +233,16 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | N
         return [ours, gloo], line, rate
 
 
+def prepare(options: argparse.Namespace, is_first: bool) -> None:
+    """Leaves out what cannot be. The first rank, or the only process, says so."""
+    if (asked := [name for name in WIRES if os.environ.get(name)]) and is_first:
+        print(f"{' and '.join(asked)} left out: the demo's gradients must be exact")
+    if not options.no_report and (reason := no_report()):
+        if is_first:
+            print(f"This run writes no report: {reason}")
+        options.no_report = True
+
+
 def main(arguments: Sequence[str]) -> int:
     """The command. Returns its exit status."""
     options = parse(arguments)
@@ -234,17 +250,21 @@ def main(arguments: Sequence[str]) -> int:
     if not backend["available"]:
         print(f"hetccl demo: hetccl's PyTorch backend: {backend['reason']}", file=sys.stderr)
         return 1
-    if asked := [name for name in _WIRES if os.environ.get(name)]:
-        print(f"{' and '.join(asked)} left out: the demo's gradients must be exact")
-    if not options.no_report and (reason := no_report()):
-        print(f"This run writes no report: {reason}")
-        options.no_report = True
-    compile_imports()
     try:
+        placement = find_placement()
+        if placement is not None and placement.size == 1:  # a shell that srun has started, perhaps
+            placement = None
+        prepare(options, placement is None or placement.rank == 0)
+        if placement is not None:
+            from hetccl.demo import launched
+
+            launched.run(options, placement, arguments)
+            return 0
+        compile_imports()
         runs, verdict, rate = run(options)
         if not options.no_report:
             write_report(options.report or REPORT, runs, verdict, rate, arguments)
-    except DemoError as error:
+    except (DemoError, RendezvousError) as error:
         print(f"hetccl demo: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,4 +1,4 @@
-"""One rank of the demo. torchrun starts it; rank 0 shows the progress and writes the result."""
+"""One rank of the demo. A launcher starts it; rank 0 shows the progress and has the result."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hetccl import torch_backend
 from hetccl.demo import data
 from hetccl.demo.model import GPT, Shape
 from hetccl.demo.progress import Progress
@@ -60,6 +61,14 @@ def topology_of(backend: str) -> str | None:
     group: Any = dist.distributed_c10d._get_default_group()
     graph: str = group._get_backend(torch.device("cpu")).topology()
     return graph
+
+
+def count_clusters() -> int:
+    """How many clusters hetccl has made of the ranks."""
+    found = len(json.loads(topology_of("hetccl") or "{}")["clusters"])
+    if found == 1:
+        raise CheckFailed("all ranks are in one cluster: give some another HETCCL_CLUSTER")
+    return found
 
 
 def mean_over_ranks(values: list[float]) -> list[float]:
@@ -136,8 +145,9 @@ def learning_rate_factor(step: int, steps: int) -> float:
 class Run:
     """A training run of one backend."""
 
-    def __init__(self, backend: str, steps: int, clusters: int) -> None:
-        self.backend, self.steps, self.clusters = backend, steps, clusters
+    def __init__(self, backend: str, steps: int, clusters: int | None) -> None:
+        self.backend, self.steps = backend, steps
+        self.clusters = clusters or count_clusters()
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.shape = Shape()
         self.text = data.text()
@@ -178,7 +188,7 @@ class Run:
         self.losses.append(float(loss.item()))
         return self.losses[-1]
 
-    def train(self) -> dict[str, object]:
+    def train(self) -> dict[str, Any]:
         """All steps, then the checks; the result is the same on all ranks but for the timings."""
         payload_before, wire_before = cross_bytes(self.backend), link_bytes()
         with Progress(self.backend, self.steps, self.rank == 0) as progress:
@@ -194,6 +204,7 @@ class Run:
         seconds = statistics.median(self.times[2:] or self.times)
         return {
             "backend": self.backend,
+            "clusters": self.clusters,
             "steps": self.steps,
             "parameters": sum(p.numel() for p in self.model.parameters()),
             "step_seconds": seconds,
@@ -214,30 +225,36 @@ class Run:
         }
 
 
+def train(backend: str, steps: int, clusters: int | None) -> dict[str, Any]:
+    """One rank's part of a run, of as many clusters as hetccl makes if None are given.
+
+    Where a check or a peer fails, the process ends with status 1.
+    """
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch_backend.register()
+    dist.init_process_group(backend, init_method="hetccl://")
+    try:
+        result = Run(backend, steps, clusters).train()
+    except (CheckFailed, dist.DistBackendError) as error:
+        print(f"rank {dist.get_rank()}, {backend}: {error}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)  # peers may be mid-collective: leave, and they are told
+    dist.destroy_process_group()
+    return result
+
+
 def main() -> int:
-    """Runs one rank; 1 where a check or a peer has failed."""
+    """Runs one rank of torchrun."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--clusters", type=int, required=True)
     parser.add_argument("--result", type=Path, required=True)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    if options.backend == "hetccl":
-        from hetccl import torch_backend
-
-        torch_backend.register()
-    dist.init_process_group(options.backend)
-    try:
-        result = Run(options.backend, options.steps, options.clusters).train()
-    except (CheckFailed, dist.DistBackendError) as error:
-        print(f"rank {dist.get_rank()}, {options.backend}: {error}", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(1)  # peers may be mid-collective: leave, and they are told
-    if dist.get_rank() == 0:
+    result = train(options.backend, options.steps, options.clusters)
+    if os.environ["RANK"] == "0":
         options.result.write_text(json.dumps(result))
-    dist.destroy_process_group()
     return 0
 
 

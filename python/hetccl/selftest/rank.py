@@ -13,8 +13,9 @@ from hetccl._lib import DataType, HetcclError, Result
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
+from hetccl.launchers.placement import RendezvousError
 from hetccl.processes import Attendance
-from hetccl.rendezvous import RendezvousError, exchange
+from hetccl.rendezvous import exchange
 from hetccl.selftest import emulator
 from hetccl.selftest.adaptor import AdaptorCallError
 from hetccl.selftest.memory import Memory, RuntimeCallError, memory_of

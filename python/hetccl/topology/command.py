@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ ShowAll = Annotated[bool, typer.Option("--all", help="Print every row.")]
 Rendezvous = Annotated[
     Path | None,
     typer.Option(
-        help="A file by which a launcher's ranks meet; without it, MASTER_ADDR and MASTER_PORT."
+        help="A file by which a launcher's ranks meet, instead of the launcher's own store."
     ),
 ]
 
@@ -70,10 +69,12 @@ def read_or_make(file: Path | None, made: str | None) -> str:
 def _of_job(rendezvous: Path | None) -> tuple[str, int]:
     """The topology that the ranks of the launcher agree on, or this machine's; and the rank."""
     from hetccl import Communicator, unique_id
-    from hetccl.rendezvous import RendezvousError, exchange, launched
+    from hetccl.launchers.placement import RendezvousError, find_placement
+    from hetccl.rendezvous import exchange
 
     try:
-        rank, size = launched(os.environ) or (0, 1)
+        placement = find_placement()
+        rank, size = (placement.rank, placement.size) if placement else (0, 1)
         meeting = exchange(rank, rendezvous, 60.0) if size > 1 else None
     except RendezvousError as error:
         raise typer.BadParameter(str(error)) from None

@@ -72,7 +72,7 @@ Save = Annotated[
 Rendezvous = Annotated[
     Path | None,
     typer.Option(
-        help="A file by which ranks of a launcher meet; without it, MASTER_ADDR and MASTER_PORT."
+        help="A file by which ranks of a launcher meet, instead of the launcher's own store."
     ),
 ]
 Report = Annotated[
@@ -183,13 +183,13 @@ def _export(kind: str, points: Path, output: Path) -> None:
 
 
 def _sweep(options: Options) -> int:
-    from hetccl.rendezvous import RendezvousError, launched
+    from hetccl.launchers.placement import RendezvousError, find_placement
     from hetccl.tune import launch, records
     from hetccl.tune.sweep import SweepError
 
     try:
         # Known before ranks start, where they start here; a launcher's others have no such file.
-        if launched() is None:
+        if find_placement() is None:
             records.Records(options.output).close()
         return launch.run(options)
     except KeyboardInterrupt:

@@ -9,8 +9,9 @@ from typing import Any
 
 from hetccl._lib import HetcclError
 from hetccl.communicator import Communicator
+from hetccl.launchers.placement import RendezvousError, find_placement
 from hetccl.processes import fork_ranks
-from hetccl.rendezvous import RendezvousError, exchange, launched
+from hetccl.rendezvous import exchange
 from hetccl.tune import findings, knowledge
 from hetccl.tune.findings import Finding
 from hetccl.tune.lockstep import Rank
@@ -81,7 +82,7 @@ def run_rank(options: Options, rank: int, size: int) -> int:
 
 def run(options: Options) -> int:
     """As a launcher's rank where one has set the environment, else a forked one for each label."""
-    found = launched()
+    found = find_placement()
     if found is None:
         labels = options.labels or DEFAULT_LABELS
         forked = replace(options, labels=labels)
@@ -92,10 +93,9 @@ def run(options: Options) -> int:
             len(labels),
             "tune",
         )  # fmt: skip
-    rank, size = found
-    if options.labels and len(options.labels) != size:
+    if options.labels and len(options.labels) != found.size:
         raise SweepError(
-            f"--layout has {len(options.labels)} ranks, and the launcher started {size}: write a "
-            "letter for each rank"
+            f"--layout has {len(options.labels)} ranks, and the launcher started {found.size}: "
+            "write a letter for each rank"
         )
-    return run_rank(options, rank, size)
+    return run_rank(options, found.rank, found.size)

@@ -1,0 +1,105 @@
+"""The board of a job: its launcher's store, in which rank 0 writes what all ranks read.
+
+A process has one session with its launcher. Launchers that speak PMI-1 take no second one: after
+the first has ended, the MPI of a program could not start. So a session that a program has begun
+ends with the process, and is left to the program's MPI if that has used it since.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from hetccl.launchers import mpi
+from hetccl.launchers.placement import Placement, RendezvousError, Service
+from hetccl.launchers.pmi import PmiBoard
+from hetccl.launchers.pmix import PmixBoard
+
+_MOST_BYTES = 500  # 1,000 digits: the longest value that PMI-1 takes is 1,023
+
+
+class Board(Protocol):
+    """A session with a launcher."""
+
+    def share(self, key: str, value: str | None, timeout: float) -> str:
+        """Rank 0's `value` on every rank; the others pass None. Collective."""
+
+    def close(self) -> None:
+        """Ends the session."""
+
+
+@dataclass
+class _Session:
+    """This process's session; a forked child has none."""
+
+    board: Board | None = None
+    process: int = 0
+    meetings: int = 0
+
+    def end(self) -> None:
+        """Ends the session, unless a parent or the program's MPI goes on with it."""
+        board, self.board = self.board, None
+        if board is None or self.process != os.getpid():
+            return
+        if isinstance(board, PmiBoard) and mpi.is_initialized():
+            return
+        with contextlib.suppress(RendezvousError):  # the launcher has ended, or another rank's end
+            board.close()
+
+
+_session = _Session()
+
+
+def _open(placement: Placement, timeout: float) -> Board:
+    """The best that there is: the program's own MPI, PMIx, PMI-1."""
+    launcher = placement.launcher
+    world = mpi.find_world()
+    if world is not None and (world.rank, world.size) == (placement.rank, placement.size):
+        return mpi.MpiBoard(world)
+    if Service.PMIX in launcher.services and "PMIX_NAMESPACE" in os.environ:
+        return PmixBoard(placement, timeout)
+    if Service.PMI not in launcher.services or "PMI_FD" not in os.environ:
+        raise RendezvousError(
+            f"{launcher.name} has started rank {placement.rank} of {placement.size}, but offers "
+            f"it neither PMIx nor PMI-1 (PMIX_NAMESPACE and PMI_FD are not set): {launcher.remedy},"
+            " or set MASTER_ADDR and MASTER_PORT"
+        )
+    if mpi.is_initialized():
+        raise RendezvousError(
+            "MPI is initialised, and uses the descriptor PMI_FD, by which the ranks would meet: "
+            "initialise it by mpi4py, which hetccl then uses, or broadcast hetccl.unique_id() by "
+            "MPI"
+        )
+    return PmiBoard(placement, timeout)
+
+
+def share(placement: Placement, data: bytes | None, timeout: float, *, keep: bool) -> bytes:
+    """Rank 0's `data` (500 bytes at most) on every rank; the others pass None.
+
+    Collective, in the same order on all ranks. `timeout` is in seconds. `keep` leaves the session
+    open, for the program's MPI and for later calls. Raises RendezvousError.
+    """
+    if data is not None and len(data) > _MOST_BYTES:
+        raise ValueError(f"rank 0 shares {len(data)} bytes, and {_MOST_BYTES} is the most")
+    if placement.size == 1 and data is not None:
+        return data  # a launcher without a store may start one rank: srun --pty bash
+    if _session.process != os.getpid():
+        _session.board, _session.process, _session.meetings = None, os.getpid(), 0
+    if _session.board is None:
+        _session.board = _open(placement, timeout)
+        atexit.register(_session.end)
+    key = f"hetccl-{_session.meetings}"
+    _session.meetings += 1
+    text = _session.board.share(key, None if data is None else data.hex(), timeout)
+    if not keep:
+        _session.end()
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise RendezvousError(
+            f"{placement.launcher.name}'s store has something else than rank 0 wrote to {key}: do "
+            "all ranks run the same program?"
+        ) from None

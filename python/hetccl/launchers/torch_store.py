@@ -1,0 +1,117 @@
+"""``init_process_group("hetccl", init_method="hetccl://")``: torch's store by any launcher.
+
+Rank 0 serves the store at a free port. Its addresses travel through the launcher's own store.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from hetccl import _lib
+from hetccl.launchers.board import share
+from hetccl.launchers.placement import Placement, RendezvousError, Service, find_placement
+
+SCHEME = "hetccl"
+_KEY = "hetccl/token"  # by which a rank knows that it has found rank 0's store
+_MOST_ADDRESSES = 6
+_DIAL_SECONDS = 2.0  # for one address, which may be one that does not answer from here
+
+
+def register() -> None:
+    """Makes torch know the scheme. May be called any number of times."""
+    from torch.distributed.rendezvous import _rendezvous_handlers, register_rendezvous_handler
+
+    if SCHEME not in _rendezvous_handlers:
+        register_rendezvous_handler(SCHEME, meet)  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def _addresses() -> list[str]:
+    """This host's addresses that hetccl would use (HETCCL_SOCKET_IFNAME), the best first."""
+    interfaces = json.loads(_lib.info())["interfaces"]
+    found = [str(one["address"]).removesuffix(":0").strip("[]") for one in interfaces]
+    return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
+
+
+def _serve(placement: Placement, timeout: timedelta) -> Any:
+    """Rank 0's store, which the others find by what is shared."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
+
+    store = TCPStore(
+        "localhost", 0, placement.size, is_master=True, wait_for_workers=False, timeout=timeout
+    )
+    token = secrets.token_hex(8)
+    store.set(_KEY, token)
+    card = [store.port, token, *_addresses()]
+    share(placement, json.dumps(card).encode(), timeout.total_seconds(), keep=True)
+    return store
+
+
+def _answers(address: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        with socket.create_connection((address, port), _DIAL_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _find(placement: Placement, timeout: timedelta) -> Any:
+    """Rank 0's store, at whichever of its addresses this rank reaches."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
+
+    card = share(placement, None, timeout.total_seconds(), keep=True)
+    try:
+        port, token, *addresses = json.loads(card)
+    except ValueError:
+        raise RendezvousError(
+            "rank 0 has not shared where its store is: do all ranks run the same program?"
+        ) from None
+    deadline = time.monotonic() + timeout.total_seconds()
+    while time.monotonic() < deadline:
+        for address in addresses:
+            if not _answers(address, port):
+                continue
+            store = TCPStore(
+                address, port, placement.size, is_master=False, wait_for_workers=False,
+                timeout=timeout,
+            )  # fmt: skip
+            if store.check([_KEY]) and store.get(_KEY).decode() == token:
+                return store
+        time.sleep(0.1)
+    raise RendezvousError(
+        f"rank 0's store answers at none of its addresses ({', '.join(addresses)}; port {port}): "
+        "choose others with HETCCL_SOCKET_IFNAME, or open that port in the firewall"
+    )
+
+
+def meet(url: str, timeout: timedelta = timedelta(minutes=5), **_: Any) -> Iterator[Any]:
+    """torch's handler of the scheme: yields (store, rank, number of ranks)."""
+    from torch.distributed.rendezvous import rendezvous
+
+    from hetccl.rendezvous import has_master
+
+    placement = find_placement()
+    if placement is None:
+        raise RendezvousError(
+            "init_method='hetccl://': no launcher has started this process; start it by torchrun, "
+            "mpirun, srun or flux run"
+        )
+    given = parse_qs(urlsplit(url).query)
+    for name, value in (("rank", placement.rank), ("world_size", placement.size)):
+        if given.get(name, [str(value)]) != [str(value)]:
+            raise ValueError(
+                f"{name} is {given[name][0]}, but {placement.launcher.name} says {value}: leave it "
+                "out with init_method='hetccl://'"
+            )
+    if has_master() or placement.launcher.services == (Service.STORE,):
+        yield from rendezvous("env://", placement.rank, placement.size, timeout=timeout)
+        return
+    store = (_serve if placement.rank == 0 else _find)(placement, timeout)
+    yield store, placement.rank, placement.size

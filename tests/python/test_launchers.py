@@ -1,0 +1,320 @@
+"""Ranks of mpirun, and of whoever speaks PMI, meet with no setting, file or address."""
+
+import json
+import os
+import socket
+import sys
+import threading
+import time
+
+import mpi_jobs
+import pytest
+from mpi_jobs import MPIS, run
+from patience import HANG, PROMPT, seconds
+
+from hetccl.launchers import board, mpi, torch_store
+from hetccl.launchers.placement import RendezvousError, find_placement
+from hetccl.launchers.pmi import PmiBoard
+
+each = mpi_jobs.each
+BENCH = ["-m", "hetccl", "bench", "-b", "1K", "-e", "1K", "-n", "1", "--json"]
+SLURM = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3", "SLURM_LOCALID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, ("torchrun", 1, 4, None)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, ("Open MPI", 1, 2, None)),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", **SLURM}, ("torchrun", 1, 4, 1)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3",
+          "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMI_RANK": "0", "PMI_SIZE": "1", **SLURM},
+         ("Open MPI", 2, 3, 1)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "5", "MPI_LOCALRANKID": "0", **SLURM}, ("MPICH", 2, 5, 0)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "3", **SLURM}, ("Slurm", 1, 3, 0)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "3", "SLURM_LOCALID": "0"}, None),  # sbatch's script
+        ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2", "FLUX_TASK_LOCAL_ID": "1", "PMI_RANK": "1",
+          "PMI_SIZE": "2"}, ("Flux", 1, 2, 1)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1"}, ("PMI", 0, 1, None)),
+    ],
+)  # fmt: skip
+def test_the_innermost_launcher_says_which_rank_this_is(environment, expected):
+    found = find_placement(environment)
+    told = found and (found.launcher.name, found.rank, found.size, found.local_rank)
+    assert told == expected
+
+
+@pytest.mark.parametrize(("rank", "size"), [("4", "4"), ("-1", "4"), ("x", "4"), ("1" * 10, "4")])
+def test_a_rank_that_is_none_is_refused(rank, size):
+    with pytest.raises(RendezvousError, match="RANK"):
+        find_placement({"RANK": rank, "WORLD_SIZE": size})
+
+
+ANSWERS = {
+    "init": "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n",
+    "get_my_kvsname": "cmd=my_kvsname rc=0 kvsname=\u0192job\n",
+    "put": "cmd=put_result rc=0\n",
+    "barrier_in": "cmd=barrier_out\n",
+    "get": "cmd=get_result rc=0 value={value}\n",
+    "finalize": "cmd=finalize_ack rc=0\n",
+}
+
+
+class Server:
+    """A launcher's end of PMI_FD; `answers` replaces what it says to a command."""
+
+    def __init__(self, answers: dict[str, str | None]) -> None:
+        self._ours, self.theirs = socket.socketpair()
+        self._answers = {**ANSWERS, **answers}
+        self.commands: list[str] = []
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        value = "ff"
+        for line in self._ours.makefile():
+            words = dict(word.split("=", 1) for word in line.split())
+            self.commands.append(words["cmd"])
+            value = words.get("value", value)
+            answer = self._answers[words["cmd"]]
+            if answer == "":
+                break
+            if answer is not None:
+                self._ours.sendall(answer.format(value=value).encode())
+            if words["cmd"] == "finalize":
+                break
+        self._ours.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.theirs.close()
+        self._thread.join(HANG)
+        self._ours.close()
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Starts a launcher's end, and makes this process rank 0 or 1 of its two."""
+    servers = []
+
+    def start(rank: int = 0, **answers: str | None) -> Server:
+        servers.append(Server(answers))
+        for name, value in {"PMI_RANK": rank, "PMI_SIZE": 2,
+                            "PMI_FD": servers[-1].theirs.fileno()}.items():  # fmt: skip
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.setattr(board, "_session", board._Session())
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def test_rank_0_writes_and_all_read(serve):
+    server = serve()
+    assert board.share(find_placement(), b"id", 60, keep=False) == b"id"
+    assert server.commands == ["init", "get_my_kvsname", "put", "barrier_in", "get", "finalize"]
+    server = serve(rank=1)
+    assert board.share(find_placement(), None, 60, keep=True) == b"\xff"
+    assert board.share(find_placement(), None, 60, keep=True) == b"\xff"
+    again = ["barrier_in", "get"]
+    assert server.commands == ["init", "get_my_kvsname", *again, *again]
+    board._session.end()
+    assert server.commands[-1] == "finalize"
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ({"init": ""}, "PMI_FD=[0-9]+.: the launcher has closed it; start the job with"),
+        ({"init": "cmd=response_to_init rc=-1\n"}, "refused init with rc=-1"),
+        ({"init": "cmd=response_to_init pmi_version=2 rc=0\n"}, "speaks PMI 2"),
+        ({"init": "Segmentation fault\n"}, "answered 'Segmentation fault.*' to init"),
+        ({"init": "x" * 5000}, "a line without an end"),
+        ({"get_my_kvsname": "cmd=my_kvsname rc=0\n"}, "no name"),
+        ({"put": None}, "it is silent within the time"),
+        ({"barrier_in": None}, "not all ranks have come within the time"),
+        ({"get": "cmd=get_result rc=1\n"}, "refused get with rc=1"),
+        ({"get": "cmd=get_result rc=0 value=no-id\n"}, "something else than rank 0 wrote"),
+    ],
+)
+def test_what_a_launcher_says_is_bounded_and_checked(serve, answers, says):
+    serve(**answers)
+    with pytest.raises(RendezvousError, match=says):
+        board.share(find_placement(), b"id", 0.2 if None in answers.values() else HANG, keep=True)
+
+
+def test_a_descriptor_that_was_used_or_is_none_is_named(serve, monkeypatch, tmp_path):
+    server = serve()
+    board.share(find_placement(), b"id", HANG, keep=False)
+    with pytest.raises(RendezvousError, match=r"closed it|can use it once"):
+        board.share(find_placement(), b"id", HANG, keep=False)
+    assert server.commands.count("init") == 1
+    with (tmp_path / "file").open("w") as file:
+        for descriptor in ("x", "-1", "123456", str(file.fileno())):
+            monkeypatch.setenv("PMI_FD", descriptor)
+            with pytest.raises(RendezvousError, match=f"PMI_FD={descriptor}.: it is|is no desc"):
+                PmiBoard(find_placement(), HANG)
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_one_rank_needs_no_service(monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    assert board.share(find_placement(), b"id", HANG, keep=True) == b"id"
+
+
+def test_no_service_names_the_remedy(monkeypatch):
+    monkeypatch.setattr(board, "_session", board._Session())
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RendezvousError, match=r"Slurm has started rank 1 of 3.*srun --mpi=pmi2"):
+        board.share(find_placement(), None, HANG, keep=False)
+
+
+def test_mpi_keeps_a_descriptor_that_it_has_in_use(serve, monkeypatch):
+    server = serve()
+    monkeypatch.setattr(mpi, "is_initialized", lambda: True)
+    with pytest.raises(RendezvousError, match="broadcast hetccl"):
+        board.share(find_placement(), b"id", HANG, keep=True)
+    assert server.commands == []
+    monkeypatch.setattr(mpi, "is_initialized", lambda: False)
+    board.share(find_placement(), b"id", HANG, keep=True)
+    monkeypatch.setattr(mpi, "is_initialized", lambda: True)  # the program has called MPI_Init
+    board._session.end()
+    assert "finalize" not in server.commands
+
+
+def start(which, program, parts=(1, 1), **environment):
+    """Runs `python PROGRAM` as so many ranks in each part of a job, parts with a label each."""
+    python, *arguments = program
+    words = []
+    for part, ranks in enumerate(parts):
+        label = ["-x", f"HETCCL_CLUSTER={'ab'[part]}"] if which.name == "Open MPI" else [
+            "-env", "HETCCL_CLUSTER", "ab"[part]]  # fmt: skip
+        words += [*([":"] if part else []), "-n", str(ranks), *label, python, *arguments]
+    launcher = which.argv(sum(parts), [])[:-2]
+    env = {**which.env(sum(parts)), **environment}
+    return run([*launcher, *words], env)
+
+
+@pytest.mark.smoke
+def test_a_job_of_unlike_parts_is_one_communicator(each, forked_python):
+    done = start(each, [forked_python, *BENCH])
+    assert done.status == 0, done.text
+    report = json.loads(done.text[done.text.index("{") :])
+    assert (report["ranks"], report["clusters"], report["wrong"]) == (2, 2, 0)
+
+
+PROGRAM = """
+import ctypes, os, sys
+import hetccl
+library, order = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL), sys.argv[2]
+if order == "mpi4py first":
+    from mpi4py import MPI
+if order == "MPI first":
+    assert library.MPI_Init(None, None) == 0
+comm = hetccl.init_from_launcher(init_timeout=60)
+place = hetccl.find_placement()
+assert (comm.rank, comm.size) == (place.rank, place.size) and place.local_rank == place.rank
+value = bytearray(b"\\1")
+comm.all_reduce(value, dtype="uint8")
+assert value == b"\\2", value
+comm.destroy()
+if order == "MPI last":
+    assert library.MPI_Init(None, None) == 0
+if order != "mpi4py first":
+    assert library.MPI_Finalize() == 0
+os.write(1, f"done {place.launcher.name}\\n".encode())
+"""
+
+
+ORDERS = ("MPI last", "MPI first", "mpi4py first")
+# Open MPI 5 does not start where PMIx is in use: docs/launchers.md.
+CASES = [(m, order) for m in MPIS for order in ORDERS if (m.name, order) != ("Open MPI", ORDERS[0])]
+
+
+@pytest.mark.parametrize(("each", "order"), CASES, indirect=["each"])
+def test_a_program_with_mpi(each, forked_python, order):
+    paths = {"LD_LIBRARY_PATH": str(each.prefix / "lib")}
+    if order == "mpi4py first":
+        package = next(mpi_jobs.MPI4PY.glob("lib/python*/site-packages"), None)
+        mpi_jobs.need(None if package else "no mpi4py")
+        paths["PYTHONPATH"] = f"{package}:{os.environ.get('PYTHONPATH', '')}"
+    program = [sys.executable, "-c", PROGRAM, str(each.prefix / "lib" / each.library), order]
+    done = start(each, program, (2,), **paths)
+    if order == "MPI first" and each.name != "Open MPI":  # whose PMI has one user in a process
+        assert done.status != 0
+        assert "broadcast hetccl.unique_id() by MPI" in done.text
+        return
+    assert done.status == 0, done.text
+    name = "Open MPI" if each.name == "Open MPI" else "MPICH"
+    assert done.text.count(f"done {name}") == 2, done.text
+
+
+TRAINING = """
+import os
+import torch, torch.distributed as dist
+import hetccl.torch_backend
+hetccl.torch_backend.register()
+for _ in range(2):
+    dist.init_process_group("hetccl", init_method="hetccl://")
+    value = torch.ones(3) * (dist.get_rank() + 1)
+    dist.all_reduce(value)
+    dist.destroy_process_group()
+os.write(1, f"sum {value[0].item()}\\n".encode())
+"""
+
+
+def test_torch_meets_by_the_launcher(each, forked_python):
+    pytest.importorskip("torch")
+    done = start(each, [forked_python, "-c", TRAINING])
+    assert done.status == 0, done.text
+    assert done.text.count("sum 3.0") == 2, done.text
+
+
+def test_a_rank_that_another_says_is_refused(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("PMI_RANK", "1")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(ValueError, match="rank is 0, but PMI says 1"):
+        next(torch_store.meet("hetccl://?rank=0&world_size=2"))
+
+
+LATE = """
+import sys, time
+from pathlib import Path
+import hetccl
+met = Path(sys.argv[1])
+if hetccl.find_placement().rank == 1:
+    while not met.exists():
+        time.sleep(0.01)
+    sys.exit(0)
+try:
+    hetccl.init_from_launcher(init_timeout=0.5)
+except hetccl.RendezvousError as error:
+    print("told", error)
+met.touch()
+"""
+
+
+def test_a_rank_that_never_comes_is_an_error_in_time(each, forked_python, tmp_path):
+    begin = time.monotonic()
+    done = start(each, [forked_python, "-c", LATE, str(tmp_path / "met")], (2,))
+    assert "told the ranks cannot meet by" in done.text, done.text
+    assert "not all ranks have come" in done.text
+    assert time.monotonic() - begin < seconds(PROMPT)
+
+
+@pytest.mark.parametrize("each", [m for m in MPIS if m.name == "Open MPI"], indirect=True)
+def test_the_demo_under_a_launcher(each, forked_python):
+    pytest.importorskip("torch")
+    demo = [forked_python, "-m", "hetccl", "demo", "--steps", "3", "--no-report"]
+    done = start(each, demo)
+    assert done.status == 0, done.text
+    assert "hetccl against Gloo" in done.text
+    assert done.text.count("parameters") == 2  # rank 0 alone tells, of each backend
+    refused = start(each, [*demo, "--loopback"])
+    assert refused.status != 0
+    assert "Open MPI has started these ranks" in refused.text
