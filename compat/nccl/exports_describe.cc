@@ -209,8 +209,8 @@ HETCCL_NCCL_PROFILED(ncclMemFree)
 
 // RCCL's, for PyTorch on AMD: a C++ function, known by its mangled name. A mixed communicator has
 // nothing to say there.
-__attribute__((visibility("default"))) ncclResult_t ncclCommDump(
-    ncclComm_t comm, std::unordered_map<std::string, std::string>& map) {
+__attribute__((visibility("default"))) ncclResult_t
+ncclCommDump(ncclComm_t comm, std::unordered_map<std::string, std::string>& map) {
   constexpr const char* kName =
       "_Z12ncclCommDumpP8ncclCommRSt13unordered_mapINSt7__cxx1112basic_stringIcSt11char_traitsIcE"
       "SaIcEEES7_St4hashIS7_ESt8equal_toIS7_ESaISt4pairIKS7_S7_EEE";
@@ -218,9 +218,9 @@ __attribute__((visibility("default"))) ncclResult_t ncclCommDump(
     Handle* const handle = handle_of(comm);
     const State state = handle != nullptr ? handle->state.load() : State::Vendor;
     if (state != State::Vendor || vendor() == nullptr) return ncclSuccess;
-    auto* const dump =
-        reinterpret_cast<decltype(&ncclCommDump)>(vendor()->library->symbol(kName));
-    if (dump == nullptr) return refuse(ncclInvalidUsage, "ncclCommDump is not in " + vendor()->path);
+    auto* const dump = reinterpret_cast<decltype(&ncclCommDump)>(vendor()->library->symbol(kName));
+    if (dump == nullptr)
+      return refuse(ncclInvalidUsage, "ncclCommDump is not in " + vendor()->path);
     const InVendor inside;
     return finish_vendor(dump(handle != nullptr ? handle->vendor.load() : comm, map));
   });

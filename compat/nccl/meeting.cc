@@ -9,10 +9,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "bootstrap/unique_id.h"
 #include "nccl/outcome.h"
 #include "nccl/vendor.h"
-#include "net/resolve.h"
 
 namespace hetccl::nccl {
 namespace {
@@ -56,9 +54,8 @@ const std::string& known_place() {
 
 // Rank 0 serves an id of the known place, at its port.
 Status serve_at_known_place(const bootstrap::UniqueId& id) {
-  HETCCL_ASSIGN(const auto invitation, bootstrap::decode(id));
-  HETCCL_ASSIGN(const auto addresses, net::resolve(known_place()));
-  if (invitation.addresses.front().text() != addresses.front().text()) return {};
+  HETCCL_ASSIGN(const bool is_there, bootstrap::is_at(id, known_place()));
+  if (!is_there) return {};
   const std::string port = known_place().substr(known_place().rfind(':') + 1);
   static OwnService* const made = start_service(port + "-" + port);
   if (!made->ok()) return made->status();
@@ -161,7 +158,7 @@ uint64_t key_of_shrink(const std::vector<int>& stay, uint64_t before) {
 }  // namespace
 
 bool is_ours(const ncclUniqueId& id) {
-  return bootstrap::decode(to_bytes(id)).ok();
+  return bootstrap::is_id(to_bytes(id));
 }
 
 Result<ncclUniqueId> make_id() {

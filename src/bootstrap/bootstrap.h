@@ -113,6 +113,11 @@ UniqueId conceal(const UniqueId& id);
 /// The whole id again, on a rank of `parent`. InvalidArgument when it is none.
 Result<UniqueId> reveal(const UniqueId& concealed, const Session& parent);
 
+/// Whether it is an id of a coordinator: other libraries' ids begin in another way.
+bool is_id(const UniqueId& id);
+/// Whether an id names `place`, "host:port", as those of `Service::id_at` do.
+Result<bool> is_at(const UniqueId& id, const std::string& place);
+
 struct JoinOptions {
   int rank = 0;
   int n_ranks = 1;

@@ -121,6 +121,16 @@ Service::~Service() {
   impl_->loop->stop(kFarewellTime);
 }
 
+bool is_id(const UniqueId& id) {
+  return decode(id).ok();
+}
+
+Result<bool> is_at(const UniqueId& id, const std::string& place) {
+  HETCCL_ASSIGN(const Invitation invitation, decode(id));
+  HETCCL_ASSIGN(const auto addresses, net::resolve(place));
+  return invitation.addresses.front().text() == addresses.front().text();
+}
+
 // No secret: that of the file is mixed in where it is used.
 Result<UniqueId> Service::id_at(const std::string& place, uint64_t number) {
   if (impl_->config.secret_file.empty()) {
@@ -131,7 +141,8 @@ Result<UniqueId> Service::id_at(const std::string& place, uint64_t number) {
   Invitation invitation;
   HETCCL_ASSIGN(invitation.addresses, net::resolve(place));
   if (invitation.addresses.size() > kMaxAddresses) invitation.addresses.resize(kMaxAddresses);
-  const std::string text = format("%s #%llu", place.c_str(), static_cast<unsigned long long>(number));
+  const std::string text =
+      format("%s #%llu", place.c_str(), static_cast<unsigned long long>(number));
   const net::Mac digest = net::authenticate({}, text.data(), text.size());
   invitation.secret.assign(digest.begin(), digest.end());
   std::memcpy(&invitation.communicator, invitation.secret.data(), sizeof invitation.communicator);
