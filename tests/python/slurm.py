@@ -19,7 +19,7 @@ from mpi_jobs import Ran, run
 from patience import HANG
 
 NODES = 2
-_DAEMONS = ("munged", "slurmctld", "slurmd", "srun", "scontrol", "scancel")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 _CONFIGURATION = """
 ClusterName=hetccl
 SlurmctldHost={host}(127.0.0.1)
@@ -52,7 +52,7 @@ def missing() -> str | None:
     """Why there can be no Slurm here, or None."""
     if os.geteuid() != 0:
         return "only root can start slurmd"
-    absent = [name for name in _DAEMONS if not _find(name)]
+    absent = [name for name in _PROGRAMS if not _find(name)]
     return f"there is no {absent[0]}" if absent else None
 
 
