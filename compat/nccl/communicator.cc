@@ -80,7 +80,8 @@ void CurrentDevice::make_current() const {
   if (context_ != nullptr) gpu_runtime()->set_context(context_);
 }
 
-Turns::Turn::~Turn() {
+void Turns::Turn::end() {
+  if (std::exchange(is_over_, true)) return;
   const std::lock_guard lock(turns_.mutex_);
   turns_.early_.insert(number_);
   while (turns_.early_.erase(turns_.first_) == 1) ++turns_.first_;
@@ -186,10 +187,13 @@ Outcome Communicator::init_vendors(const ncclUniqueId& id, const Request& reques
   const auto run = [init, id, n_ranks = request.n_ranks, rank = request.rank] {
     using Call = ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*);
     ncclComm_t made = nullptr;
-    Outcome outcome =
-        outcome_of_vendor(call_vendor<Call>(*vendor(), Symbol::ncclCommInitRankConfig, &made,
-                                            n_ranks, id, rank, init->settings.config()),
-                          nullptr);
+    const ncclResult_t code = call_vendor<Call>(*vendor(), Symbol::ncclCommInitRankConfig, &made,
+                                                n_ranks, id, rank, init->settings.config());
+    Outcome outcome{code, {}};
+    try {
+      outcome = outcome_of_vendor(code, nullptr);
+    } catch (const std::exception&) {  // no memory for the text
+    }
     const std::lock_guard lock(init->mutex);
     if (made != nullptr && (outcome.failed() || init->is_left)) {
       call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommAbort, made);
@@ -301,12 +305,16 @@ std::shared_ptr<Turns::Turn> Communicator::take_turn() {
 
 Result<std::optional<Meeting::Part>> Communicator::split(Turns::Turn& turn, int color, int key) {
   turn.wait();
-  return meeting_->split(color, key);
+  auto part = meeting_->split(color, key);
+  turn.end();
+  return part;
 }
 
 Result<Meeting::Part> Communicator::shrink(Turns::Turn& turn, std::span<const int> excluded) {
   turn.wait();
-  return meeting_->shrink(excluded);
+  auto part = meeting_->shrink(excluded);
+  turn.end();
+  return part;
 }
 
 std::string Communicator::describe() const {

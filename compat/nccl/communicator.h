@@ -51,18 +51,21 @@ class CurrentDevice {
 /// threads that carry them out wait for their turn. Thread-safe.
 class Turns {
  public:
-  /// One call's, taken where it is called. It is over when it is destroyed, waited for or not.
+  /// One call's, taken where it is called. It is over at `end`, or when it is destroyed, waited for
+  /// or not.
   class Turn {
    public:
     Turn(Turns& turns, uint64_t number) : turns_(turns), number_(number) {}
-    ~Turn();
+    ~Turn() { end(); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     void wait();
+    void end();
 
    private:
     Turns& turns_;
     const uint64_t number_;
+    bool is_over_ = false;
   };
   /// Does not outlive `this`.
   std::unique_ptr<Turn> take();

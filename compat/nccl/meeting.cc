@@ -295,13 +295,15 @@ Result<Meeting::Part> Meeting::shrink(std::span<const int> excluded) {
     HETCCL_ASSIGN(part.id, wait_for_id(stay.front(), key));
     return part;
   }
-  HETCCL_ASSIGN(const auto id, make_child_id());
-  part.id = to_id(id);
-  const ShrinkNote note{key, bootstrap::conceal(id)};
+  const auto id = make_child_id();
+  // Zeros are no id: the others need not wait for one.
+  const ShrinkNote note{key, id.ok() ? bootstrap::conceal(id.value()) : bootstrap::UniqueId{}};
   Bytes bytes(sizeof note);
   std::memcpy(bytes.data(), &note, sizeof note);
   for (const int other : stay)
     if (other != rank()) HETCCL_TRY(session_->tell(other, bytes));
+  if (!id.ok()) return id.status();
+  part.id = to_id(id.value());
   return part;
 }
 
@@ -340,8 +342,9 @@ Result<ncclUniqueId> Meeting::wait_for_id(int from, uint64_t key) {
   }
   const ncclUniqueId concealed = ids_.extract({from, key}).mapped();
   lock.unlock();
-  HETCCL_ASSIGN(const auto id, bootstrap::reveal(to_bytes(concealed), *session_));
-  return to_id(id);
+  const auto id = bootstrap::reveal(to_bytes(concealed), *session_);
+  if (id.ok()) return to_id(id.value());
+  return error(ErrorCode::RemoteError, "rank %d has no id to meet by: see its own error", from);
 }
 
 }  // namespace hetccl::nccl

@@ -31,16 +31,15 @@ Result<ncclUniqueId> make_id();
 class Meeting {
  public:
   /// Blocks until all ranks have come and told of themselves, `cancel` is set, or
-  /// HETCCL_INIT_TIMEOUT_MS is over. `cancel` outlives it.
+  /// HETCCL_INIT_TIMEOUT_MS (HETCCL_TIMEOUT_MS where that is not set) is over. `cancel` outlives
+  /// it.
   static Result<std::unique_ptr<Meeting>> join(const ncclUniqueId& id, int n_ranks, int rank,
                                                const Cancel& cancel);
   ~Meeting();
 
   [[nodiscard]] int rank() const { return session_->rank(); }
   [[nodiscard]] int n_ranks() const { return session_->n_ranks(); }
-  /// By rank.
-  [[nodiscard]] const std::vector<Card>& cards() const { return cards_; }
-  /// "nccl: 2 ranks, no GPU library: 1".
+  /// "nccl: 2, no GPU library: 1".
   [[nodiscard]] std::string describe() const;
   /// Whether one library of a vendor can serve all ranks.
   [[nodiscard]] bool has_one_vendor() const;

@@ -143,7 +143,8 @@ Result<UniqueId> Service::id_at(const std::string& place, uint64_t number) {
   if (invitation.addresses.size() > kMaxAddresses) invitation.addresses.resize(kMaxAddresses);
   const std::string text =
       format("%s #%llu", place.c_str(), static_cast<unsigned long long>(number));
-  const net::Mac digest = net::authenticate({}, text.data(), text.size());
+  constexpr std::string_view kSalt = "hetccl known place";
+  const net::Mac digest = net::authenticate({kSalt.begin(), kSalt.end()}, text.data(), text.size());
   invitation.secret.assign(digest.begin(), digest.end());
   std::memcpy(&invitation.communicator, invitation.secret.data(), sizeof invitation.communicator);
   return encode(invitation);

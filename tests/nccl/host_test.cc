@@ -101,9 +101,13 @@ TEST_CASE("one thread makes several ranks in a group, and drives them") {
 
   std::vector<ncclComm_t> parts(kRanks);
   CHECK(ncclGroupStart() == ncclSuccess);
-  for (size_t i = 0; i < kRanks; ++i)
+  std::vector<ncclComm_t> again(kRanks);
+  for (size_t i = 0; i < kRanks; ++i) {
     CHECK(ncclCommSplit(comms[i], i == 1 ? -1 : 7, -static_cast<int>(i), &parts[i], nullptr) == 0);
+    CHECK(ncclCommSplit(comms[i], 0, 0, &again[i], nullptr) == 0);
+  }
   CHECK(ncclGroupEnd() == ncclSuccess);
+  destroy(again);
   CHECK(parts[1] == nullptr);
   int rank = -1;
   CHECK(ncclCommUserRank(parts[2], &rank) == ncclSuccess);
