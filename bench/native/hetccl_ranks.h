@@ -25,7 +25,10 @@ inline void check(hetcclResult_t result, const char* what) {
 class HetcclRanks {
  public:
   HetcclRanks() : rank_(number("RANK")), size_(number("WORLD_SIZE")) {
-    check(hetcclCommInitRank(&comm_, size_, meet(), rank_), "hetcclCommInitRank");
+    hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
+    config.device = "host";
+    check(hetcclCommInitRankConfig(&comm_, size_, meet(), rank_, &config),
+          "hetcclCommInitRankConfig");
   }
   ~HetcclRanks() { hetcclCommDestroy(comm_); }
   HetcclRanks(const HetcclRanks&) = delete;

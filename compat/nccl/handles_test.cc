@@ -2,12 +2,28 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <set>
 
 #include "nccl/communicator.h"
+#include "nccl/settings.h"
 
 namespace hetccl::nccl {
 namespace {
+
+// First: the first communicator reads the settings.
+TEST_CASE("NCCL's settings hold where hetccl's are not set and they mean something") {
+  ::setenv("NCCL_SOCKET_IFNAME", "^docker", 1);
+  ::setenv("NCCL_DEBUG", "info", 1);
+  ::unsetenv("HETCCL_SOCKET_IFNAME");
+  ::setenv("HETCCL_DEBUG", "error", 1);
+  const Config config = read_settings().value();
+  CHECK(config.socket_ifname == "^docker");
+  CHECK(config.log_level == "error");
+  ::unsetenv("HETCCL_SOCKET_IFNAME");  // taken once
+  CHECK(read_settings().value().socket_ifname == "");
+  ::unsetenv("HETCCL_DEBUG");
+}
 
 TEST_CASE("a handle is told from any other pointer") {
   const auto communicator = Communicator::create().value();

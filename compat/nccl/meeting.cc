@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "nccl/outcome.h"
+#include "nccl/settings.h"
 #include "nccl/vendor.h"
 
 namespace hetccl::nccl {
@@ -21,7 +22,7 @@ using OwnService = Result<std::unique_ptr<bootstrap::Service>>;
 
 // With a port of its own, or any. Never destroyed: ranks elsewhere may still use its coordinator.
 OwnService* start_service(const std::string& port_range) {
-  auto config = Config::from_environment();
+  auto config = read_settings();
   if (!config.ok()) return new OwnService(config.status());
   if (!port_range.empty()) config->port_range = port_range;
   return new OwnService(bootstrap::Service::create(*config, log()));
@@ -94,7 +95,7 @@ Result<Card> decode_card(const Bytes& bytes, int rank) {
 }
 
 Result<Card> own_card() {
-  HETCCL_ASSIGN(const Config config, Config::from_environment());
+  HETCCL_ASSIGN(const Config config, read_settings());
   const Vendor* const found = serving_vendor();
   Card card{found != nullptr ? found->name : "", config.cluster};
   if (encode(card).size() > kMostLabel)
@@ -173,7 +174,7 @@ Result<ncclUniqueId> make_id() {
 Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ranks, int rank,
                                                const Cancel& cancel) {
   HETCCL_ASSIGN(bootstrap::Service * used, service());
-  HETCCL_ASSIGN(const Config config, Config::from_environment());
+  HETCCL_ASSIGN(const Config config, read_settings());
   HETCCL_ASSIGN(const Card own, own_card());
   if (rank == 0 && !known_place().empty()) HETCCL_TRY(serve_at_known_place(to_bytes(id)));
   std::unique_ptr<Meeting> meeting(new Meeting);

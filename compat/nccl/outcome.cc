@@ -1,6 +1,6 @@
 #include "nccl/outcome.h"
 
-#include "base/config.h"
+#include "nccl/settings.h"
 
 namespace hetccl::nccl {
 namespace {
@@ -65,7 +65,7 @@ Outcome outcome_of(hetcclResult_t result, hetcclComm_t comm) {
 
 const Log& log() {
   static const Log made = [] {
-    const auto config = Config::from_environment();
+    const auto config = read_settings();
     return Log{
         parse_log_level(config.ok() ? config.value().log_level : "").value_or(LogLevel::Warn), -1};
   }();

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "ccl/nccl/api.h"
+#include "nccl/settings.h"
 
 namespace hetccl::nccl {
 namespace {
@@ -117,7 +118,7 @@ bool try_paths(const Kind& kind, const std::vector<std::string>& paths, Found& f
 
 Found find() {
   Found found;
-  auto config = Config::from_environment();
+  auto config = read_settings();
   if (!config.ok()) return {nullptr, config.status().message()};
   const auto given = [&](const Kind& kind) { return (*config).*kind.given; };
   for (const Kind& kind : kKinds) {
@@ -153,7 +154,7 @@ Result<std::shared_ptr<const device::gpu::Api>> load_runtime() {
   if (!hip) return device::gpu::load_cuda();
   if (vendor() == nullptr && loaded_libraries("libamdhip64.so").empty())
     return error(ErrorCode::Unsupported, "the process uses no GPU");
-  HETCCL_ASSIGN(const Config config, Config::from_environment());
+  HETCCL_ASSIGN(const Config config, read_settings());
   return device::gpu::load_hip(config.hip_library);
 }
 

@@ -69,10 +69,10 @@ HETCCL_API hetcclResult_t hetcclCommSplit(hetcclComm_t comm, int color, int key,
 /** Collective over the ranks of `comm` that are not in the list: they form a new communicator, in
  * the order of their ranks. The excluded ranks do not call it, and may be busy; `comm` stays as it
  * is. All pass the same `excludeRanksCount` (1 or more) ranks, in any order. `config` and groups
- * are as with hetcclCommSplit. Ranks that did not call, or passed another list, are named by
- * hetcclTimeout and hetcclInvalidUsage. A communicator that has failed cannot be shrunk: the call
- * returns its failure, and with HETCCL_SHRINK_ABORT hetcclInvalidUsage. Make another by
- * hetcclGetUniqueId then. */
+ * are as with hetcclCommSplit. Where the lowest rank that stays has called, ranks that did not, or
+ * passed another list, are named by hetcclTimeout and hetcclInvalidUsage. A communicator that has
+ * failed cannot be shrunk: the call returns its failure, and with HETCCL_SHRINK_ABORT
+ * hetcclInvalidUsage. Make another by hetcclGetUniqueId then. */
 HETCCL_API hetcclResult_t hetcclCommShrink(hetcclComm_t comm, const int* excludeRanksList,
                                            int excludeRanksCount, hetcclComm_t* newcomm,
                                            const hetcclConfig_t* config, int shrinkFlags);

@@ -103,13 +103,14 @@ typedef struct {
   size_t size;
   unsigned int magic;
   unsigned int version;
-  const char* device;  /**< "host"; "cuda:1" a GPU, "cuda" the calling thread's. NULL, in init: the
-                            GPU that is the calling thread's current one, as hetcclCommInitRank
-                            says, else "host"; in a split or shrink: that of `comm` */
+  const char* device;  /**< "host"; "cuda:1" a GPU, "cuda" the calling thread's. NULL or "", in
+                            init: the GPU that is the calling thread's current one, as
+                            hetcclCommInitRank says, else "host"; in a split or shrink: that of
+                            `comm` */
   const char* cluster; /**< label that splits clusters further; NULL: HETCCL_CLUSTER */
   const char* host_id; /**< identity of this host; NULL: HETCCL_HOSTID, or probed */
   int64_t timeout_ms;  /**< for one collective; 0: HETCCL_TIMEOUT_MS */
-  int blocking; /**< 0: init, split and finalize return hetcclInProgress at once; default 1 */
+  int blocking; /**< 0: init, split, shrink, finalize return hetcclInProgress at once; default 1 */
   int64_t init_timeout_ms; /**< for all ranks to come; 0: HETCCL_INIT_TIMEOUT_MS */
   int64_t init_limit_ms;   /**< at most this, where init_timeout_ms is longer; 0: no limit */
   const char* wire;        /**< how sums cross between clusters: "int8", "int4:128", "" as they are;

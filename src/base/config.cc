@@ -161,9 +161,7 @@ constexpr std::array kRows = {
          "label are grouped as ever"},
         Flag{&Config::cluster_join},
         Agreement::AllRanks},
-    Row{{"HETCCL_DEBUG", "choice", "warn",
-         "what is logged to stderr: error, warn, info or debug; where it is not set, as NCCL_DEBUG "
-         "says (VERSION, WARN, INFO, TRACE)"},
+    Row{{"HETCCL_DEBUG", "choice", "warn", "what is logged to stderr: error, warn, info or debug"},
         Text{&Config::log_level, is_level, "one of error, warn, info, debug"}},
     Row{{"HETCCL_DEPTH", "integer", "0", "slices in flight in a collective; 0 lets hetccl choose"},
         IntegerRange{&Config::depth, 0, 64},
@@ -266,7 +264,7 @@ constexpr std::array kRows = {
         Text{&Config::socket_family, is_family, "inet or inet6"}},
     Row{{"HETCCL_SOCKET_IFNAME", "text", "",
          "network interfaces to use, at whose addresses alone ports are open: prefixes \"eth,ib\", "
-         "\"^docker\" for all others, \"=eth0\" exact; where it is not set, NCCL_SOCKET_IFNAME's"},
+         "\"^docker\" for all others, \"=eth0\" exact"},
         Text{&Config::socket_ifname, is_interface_list,
              "interface names with commas, after ^ or = if wanted"}},
     Row{{"HETCCL_TCP_STREAMS", "integer", "0",
@@ -513,31 +511,11 @@ Result<Config> Config::from_environment() {
   }
   HETCCL_ASSIGN(Config config,
                 parse(environment, ::getauxval(AT_SECURE) != 0 ? Rights::Others : Rights::Own));
-  config.take_from_nccl(std::getenv("NCCL_DEBUG"), std::getenv("NCCL_SOCKET_IFNAME"));
   for (const char* name : {"CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING"}) {
     const char* value = std::getenv(name);
     config.launches_wait |= value != nullptr && *value != '\0' && std::string_view(value) != "0";
   }
   return config;
-}
-
-void Config::take_from_nccl(const char* debug, const char* interfaces) {
-  constexpr std::pair<std::string_view, const char*> kLevels[] = {
-      {"VERSION", "warn"}, {"WARN", "warn"}, {"INFO", "info"}, {"TRACE", "debug"}};
-  const auto is_said = [](std::string_view text, std::string_view level) {
-    return std::equal(text.begin(), text.end(), level.begin(), level.end(), [](char a, char b) {
-      return std::toupper(static_cast<unsigned char>(a)) == b;
-    });
-  };
-  for (const auto& [theirs, ours] : kLevels) {
-    if (debug != nullptr && !is_given("HETCCL_DEBUG") && is_said(debug, theirs)) log_level = ours;
-  }
-  if (interfaces == nullptr || *interfaces == '\0' || is_given("HETCCL_SOCKET_IFNAME")) return;
-  if (std::string_view(interfaces).size() <= kMaxTextBytes && is_interface_list(interfaces))
-    socket_ifname = interfaces;
-  else
-    warnings_.emplace_back(
-        "NCCL_SOCKET_IFNAME is ignored: it is no list of interfaces (docs/settings.md)");
 }
 
 void Config::warn(int rank) const {

@@ -98,9 +98,6 @@ struct Config {
   [[nodiscard]] std::string agreed() const;
 
  private:
-  // What programs for NCCL have set, each null if it is not, stands where hetccl's own is not
-  // given.
-  void take_from_nccl(const char* debug, const char* interfaces);
   std::vector<std::string_view> given_;  // names in the table
   std::vector<std::string> warnings_;
 };

@@ -100,8 +100,10 @@ Status Group::simulate(double& seconds) {
                              "hetcclGroupSimulateEnd ended the group in which the communicator was "
                              "to be made: destroy it, and make it in another group");
   for (const comm::Making& one : makings) one.give_up(ended);
-  auto predicted = makings.empty() ? predict() : ended;
-  drop_calls();
+  Group calls;  // which go, whatever happens
+  calls.messages_.swap(messages_);
+  calls.collectives_.swap(collectives_);
+  auto predicted = makings.empty() ? calls.predict() : ended;
   HETCCL_ASSIGN(seconds, std::move(predicted));
   return {};
 }

@@ -90,12 +90,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status ended();
   Result<std::shared_ptr<Communicator>> make_child(const CommunicatorOptions* options);
   Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
-  Result<Seat> find_seat_among(const std::vector<int>& members, TimePoint deadline);
+  Result<Seat> find_seat_among(const std::vector<int>& members, TimePoint deadline,
+                               const Cancel& cancel);
   Status take(Result<Seat> seat);
 
   std::shared_ptr<const void> lease_;  ///< the first: it goes last
   Context context_;
   Membership membership_{context_};
+  std::mutex gathers_;  // one shrink at a time
   Gathering gathering_{{[this]() -> bootstrap::Session& { return membership_.session(); },
                         [this](int rank) { return membership_.departures().has_left(rank); },
                         [this] { return ended(); }}};

@@ -24,10 +24,11 @@ bool has(const std::vector<uint8_t>& bits, size_t rank) {
 }  // namespace
 
 Result<bootstrap::UniqueId> Gathering::agree(const std::vector<int>& members, const MakeId& make_id,
-                                             TimePoint deadline) {
+                                             TimePoint deadline, const Cancel& cancel) {
   const int leader = members.front();
-  return leader == of_.session().rank() ? lead(members, make_id, deadline)
-                                        : follow(leader, members, deadline);
+  const Limit limit{deadline, cancel};
+  return leader == of_.session().rank() ? lead(members, make_id, limit)
+                                        : follow(leader, members, limit);
 }
 
 // One bit for each rank of the communicator.
@@ -41,8 +42,8 @@ Gathering::Bytes Gathering::ask_of(const std::vector<int>& members) const {
 }
 
 Result<bootstrap::UniqueId> Gathering::lead(const std::vector<int>& members, const MakeId& make_id,
-                                            TimePoint deadline) {
-  Status status = await_asks(members, deadline);
+                                            const Limit& limit) {
+  Status status = await_asks(members, limit);
   if (status.ok()) status = compare_asks(members);
   Result<bootstrap::UniqueId> id = status.ok() ? make_id() : status;
   if (id.ok()) {
@@ -72,7 +73,7 @@ Status Gathering::check_left(const std::vector<int>& members) const {
   return {};
 }
 
-Status Gathering::await_asks(const std::vector<int>& members, TimePoint deadline) {
+Status Gathering::await_asks(const std::vector<int>& members, const Limit& limit) {
   std::unique_lock lock(mutex_);
   for (;;) {
     std::vector<int> missing;
@@ -81,7 +82,7 @@ Status Gathering::await_asks(const std::vector<int>& members, TimePoint deadline
     }
     if (missing.empty()) return {};
     HETCCL_TRY(check_left(missing));
-    HETCCL_ASSIGN(const bool in_time, await_news(lock, deadline));
+    HETCCL_ASSIGN(const bool in_time, await_news(lock, limit));
     if (in_time) continue;
     return error(ErrorCode::Timeout, "rank %s has not called hetcclCommShrink: exclude it, too",
                  list_of(missing).c_str());
@@ -135,9 +136,9 @@ Result<bootstrap::UniqueId> Gathering::read_answer(int leader, const Note& heard
 }
 
 Result<bootstrap::UniqueId> Gathering::follow(int leader, const std::vector<int>& members,
-                                              TimePoint deadline) {
+                                              const Limit& limit) {
   const Note ask{++asks_, ask_of(members), Kind::Ask};
-  const Status status = await_answer(ask, members, deadline);
+  const Status status = await_answer(ask, members, limit);
   if (!status.ok()) {  // or else the leader would take it for an answer to its next call
     static_cast<void>(tell(leader, {ask.number, {}, Kind::Withdrawal}));
     return status;
@@ -147,7 +148,7 @@ Result<bootstrap::UniqueId> Gathering::follow(int leader, const std::vector<int>
 }
 
 Status Gathering::await_answer(const Note& ask, const std::vector<int>& members,
-                               TimePoint deadline) {
+                               const Limit& limit) {
   const int leader = members.front();
   const auto& clock = steady_clock();
   TimePoint due = clock.now();
@@ -160,7 +161,7 @@ Status Gathering::await_answer(const Note& ask, const std::vector<int>& members,
       lock.lock();
       continue;
     }
-    HETCCL_ASSIGN(const bool in_time, await_news(lock, deadline));
+    HETCCL_ASSIGN(const bool in_time, await_news(lock, limit));
     if (in_time) continue;
     return error(ErrorCode::Timeout,
                  "rank %d, the lowest that stays, has not called hetcclCommShrink, or waits for "
@@ -171,12 +172,13 @@ Status Gathering::await_answer(const Note& ask, const std::vector<int>& members,
 }
 
 // False at the deadline; true: something may have changed.
-Result<bool> Gathering::await_news(std::unique_lock<std::mutex>& lock, TimePoint deadline) {
+Result<bool> Gathering::await_news(std::unique_lock<std::mutex>& lock, const Limit& limit) {
   lock.unlock();
   const Status ended = of_.ended();
   lock.lock();
   HETCCL_TRY(ended);
-  if (steady_clock().now() >= deadline) return false;
+  HETCCL_TRY(limit.cancel.reason());
+  if (steady_clock().now() >= limit.deadline) return false;
   news_.wait_for(lock, kLook);
   return true;
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "bootstrap/bootstrap.h"
 
@@ -39,8 +40,9 @@ class Gathering {
   /// Collective over `members`, ranks in ascending order, this one among them: the id that the
   /// first of them has made, which travels as it is. Timeout names the members that have not
   /// called, InvalidUsage those that have called with other members; the communicator goes on.
+  /// `cancel` ends it with its reason.
   Result<bootstrap::UniqueId> agree(const std::vector<int>& members, const MakeId& make_id,
-                                    TimePoint deadline);
+                                    TimePoint deadline, const Cancel& cancel);
 
   // By the control plane's thread.
   void on_note(int from, std::span<const uint8_t> note);
@@ -54,18 +56,23 @@ class Gathering {
     Bytes bytes;          // an ask's members, an id, a refusal's code and text, or nothing
     Kind kind = Kind::Ask;
   };
+  /// When a call of `agree` ends, whatever it waits for.
+  struct Limit {
+    TimePoint deadline;
+    const Cancel& cancel;
+  };
   Result<bootstrap::UniqueId> lead(const std::vector<int>& members, const MakeId& make_id,
-                                   TimePoint deadline);
+                                   const Limit& limit);
   Result<bootstrap::UniqueId> follow(int leader, const std::vector<int>& members,
-                                     TimePoint deadline);
-  Status await_answer(const Note& ask, const std::vector<int>& members, TimePoint deadline);
+                                     const Limit& limit);
+  Status await_answer(const Note& ask, const std::vector<int>& members, const Limit& limit);
   [[nodiscard]] Status check_left(const std::vector<int>& members) const;
   [[nodiscard]] Result<bootstrap::UniqueId> read_answer(int leader, const Note& heard) const;
-  Status await_asks(const std::vector<int>& members, TimePoint deadline);
+  Status await_asks(const std::vector<int>& members, const Limit& limit);
   Status compare_asks(const std::vector<int>& members);
   void answer(const std::vector<int>& members, Kind kind, const Bytes& bytes);
   [[nodiscard]] bool has_asked(int member);  // with mutex_ held
-  Result<bool> await_news(std::unique_lock<std::mutex>& lock, TimePoint deadline);
+  Result<bool> await_news(std::unique_lock<std::mutex>& lock, const Limit& limit);
   [[nodiscard]] Bytes ask_of(const std::vector<int>& members) const;
   Status tell(int to, const Note& note);
 

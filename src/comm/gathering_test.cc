@@ -62,8 +62,8 @@ struct Job {
       id.fill(++made);
       return Result<UniqueId>(id);
     };
-    return all[static_cast<size_t>(rank)]->agree(members, make_id,
-                                                 steady_clock().now() + milliseconds(limit_ms));
+    return all[static_cast<size_t>(rank)]->agree(
+        members, make_id, steady_clock().now() + milliseconds(limit_ms), *cancel);
   }
 
   std::vector<std::unique_ptr<LossyLink>> links;
@@ -71,7 +71,22 @@ struct Job {
   std::atomic<uint8_t> made{0};
   std::atomic<int> left{-1};
   std::atomic<bool> failed{false};
+  std::unique_ptr<Cancel> cancel = Cancel::create().value();
 };
+
+TEST_CASE("an abort of what is made ends the wait for those who never call") {
+  Job job(3, 0, milliseconds(10));
+  std::array<Status, 2> got;
+  std::thread aborts([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    job.cancel->set(error(ErrorCode::Aborted, "nobody wants it"));
+  });
+  fake::on_all_ranks(2, [&](int rank) {
+    got[static_cast<size_t>(rank)] = job.agree(rank, {0, 1, 2}, fake::kHangMs).status();
+  });
+  aborts.join();
+  for (const Status& status : got) CHECK(status.code() == ErrorCode::Aborted);
+}
 
 TEST_CASE("ranks agree, time after time, though notes get lost and come twice") {
   Job job(4, 40, milliseconds(1));

@@ -54,7 +54,10 @@ Status Dispatch::check_host_memory(const Work& work) const {
   const CollectiveArguments& call = *work.collective;
   if (call.signature.count == 0 && !call.signature.uneven) return {};
   HETCCL_TRY(pointers.check(call.send, "sendbuff"));
-  HETCCL_TRY(pointers.check(call.recv, "recvbuff"));
+  const bool off_root = is_rooted(call.signature.collective) && call.signature.root != rank();
+  const bool takes = !off_root || (call.signature.collective != Collective::Reduce &&
+                                   call.signature.collective != Collective::Gather);
+  if (takes) HETCCL_TRY(pointers.check(call.recv, "recvbuff"));
   return pointers.check(call.residual, "residual");
 }
 

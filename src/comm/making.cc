@@ -9,13 +9,20 @@ Chores& Making::chores() const {
   return parent_ != nullptr ? parent_->chores_ : child_->chores_;
 }
 
+Making::~Making() {
+  if (child_ == nullptr || is_used_) return;
+  give_up(error(ErrorCode::InvalidUsage, "nobody has ended the group in which it was to be made"));
+}
+
 Status Making::run() {
   if (!child_->blocking()) return start();
+  is_used_ = true;
   if (parent_ != nullptr) parent_->chores_.wait();
   return work_();
 }
 
 Status Making::start() {
+  is_used_ = true;
   return chores().post([outcome = outcome_, work = std::move(work_)] {
     try {
       *outcome = work();
@@ -33,6 +40,7 @@ Status Making::wait() const {
 }
 
 void Making::give_up(const Status& why) const {
+  is_used_ = true;
   static_cast<void>(child_->membership_.give_up(why));
 }
 

@@ -17,6 +17,12 @@ class Communicator;
 /// one thread at a time.
 class Making {
  public:
+  Making(Making&&) = default;
+  Making& operator=(Making&&) = delete;
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+  /// Lets the communicator fail where nothing else was done, as when a thread ends in its group.
+  ~Making();
   /// The communicator to come, which is being set up until then. Null where this rank will be in
   /// none.
   [[nodiscard]] std::shared_ptr<Communicator> communicator() const {
@@ -45,6 +51,7 @@ class Making {
   std::shared_ptr<Communicator> parent_;  // of whose ranks it is made; or null
   std::function<Status()> work_;
   bool joins_;
+  mutable bool is_used_ = false;
   std::shared_ptr<Status> outcome_ = std::make_shared<Status>();  // of `start`
 };
 

@@ -103,7 +103,9 @@ Result<Making> Communicator::prepare_shrink(std::span<const int> excluded,
   HETCCL_ASSIGN(const auto child, make_child(options));
   HETCCL_ASSIGN(const std::vector<int> members, members_without(excluded, membership_));
   const auto work = [this, members, child] {
-    Result<Seat> seat = find_seat_among(members, child->context_.init_deadline);
+    const std::lock_guard lock(gathers_);
+    Result<Seat> seat =
+        find_seat_among(members, child->context_.init_deadline, *child->context_.cancel);
     return child->take(seat.ok() ? seat : Result<Seat>(seat.status().with("shrinking")));
   };
   return Making(child, shared_from_this(), work);
@@ -142,21 +144,21 @@ Result<Communicator::Seat> Communicator::find_seat(int color, int key, int64_t t
   return seat;
 }
 
-// Why ranks that gather wait in vain.
+// Why ranks that gather wait in vain, but for an abort of what they make.
 Status Communicator::ended() {
   Verdict& verdict = membership_.verdict();
   return verdict.failed() ? verdict.await() : context_.cancel->reason();
 }
 
 Result<Communicator::Seat> Communicator::find_seat_among(const std::vector<int>& members,
-                                                         TimePoint deadline) {
+                                                         TimePoint deadline, const Cancel& cancel) {
   auto& session = membership_.session();
   const auto make_id = [&]() -> Result<bootstrap::UniqueId> {
     HETCCL_ASSIGN(const auto id, context_.runtime.service().unique_id(session));
     return bootstrap::conceal(id);
   };
   Seat seat;
-  HETCCL_ASSIGN(const auto concealed, gathering_.agree(members, make_id, deadline));
+  HETCCL_ASSIGN(const auto concealed, gathering_.agree(members, make_id, deadline, cancel));
   HETCCL_ASSIGN(seat.id, bootstrap::reveal(concealed, session));
   const auto self = std::find(members.begin(), members.end(), session.rank());
   seat.rank = static_cast<int>(self - members.begin());
