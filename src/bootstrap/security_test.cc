@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "bootstrap/testing.h"
+#include "net/socket.h"
 
 namespace hetccl::bootstrap {
 namespace {
