@@ -13,12 +13,21 @@ from mpi_jobs import MPIS, run
 from patience import HANG, PROMPT, seconds
 
 from hetccl.launchers import board, mpi, torch_store
-from hetccl.launchers.placement import RendezvousError, find_placement
+from hetccl.launchers.placement import LAUNCHERS, RendezvousError, find_placement
 from hetccl.launchers.pmi import PmiBoard
 
 each = mpi_jobs.each
 BENCH = ["-m", "hetccl", "bench", "-b", "1K", "-e", "1K", "-n", "1", "--json"]
+PLACES = {name for one in LAUNCHERS for name in (one.rank, one.size, one.local_rank, one.sign)}
+SERVICES = {"PMI_FD", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}
 SLURM = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3", "SLURM_LOCALID": "0"}
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    """These tests are no ranks of a launcher that has started them."""
+    for name in (PLACES | SERVICES) - {None}:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
