@@ -139,7 +139,7 @@ def test_rank_0_writes_and_all_read(serve):
         ({"init": ""}, "PMI_FD=[0-9]+.: the launcher has closed it; start the job with"),
         ({"init": "cmd=response_to_init rc=-1\n"}, "refused init with rc=-1"),
         ({"init": "cmd=response_to_init pmi_version=2 rc=0\n"}, "speaks PMI 2"),
-        ({"init": "Segmentation fault\n"}, "answered 'Segmentation fault.*' to init"),
+        ({"init": "Segmentation fault\n"}, r"answered cmd=\? to init"),
         ({"init": "x" * 5000}, "a line without an end"),
         ({"get_my_kvsname": "cmd=my_kvsname rc=0\n"}, "no name"),
         ({"put": None}, "it is silent within the time"),
@@ -151,13 +151,18 @@ def test_rank_0_writes_and_all_read(serve):
 def test_what_a_launcher_says_is_bounded_and_checked(serve, answers, says):
     serve(**answers)
     with pytest.raises(RendezvousError, match=says):
-        board.share(find_placement(), b"id", 0.2 if None in answers.values() else HANG, keep=True)
+        placement = find_placement()
+        board._session.board = PmiBoard(placement, HANG)  # only the meeting has a short limit
+        limit = 0.2 if None in answers.values() else HANG
+        board.share(placement, b"id", limit, keep=True)
 
 
 def test_a_descriptor_that_was_used_or_is_none_is_named(serve, monkeypatch, tmp_path):
     server = serve()
     board.share(find_placement(), b"id", HANG, keep=False)
     with pytest.raises(RendezvousError, match=r"closed it|can use it once"):
+        board.share(find_placement(), b"id", HANG, keep=False)
+    with pytest.raises(RendezvousError, match="an earlier meeting of this process has failed"):
         board.share(find_placement(), b"id", HANG, keep=False)
     assert server.commands.count("init") == 1
     with (tmp_path / "file").open("w") as file:
@@ -166,6 +171,51 @@ def test_a_descriptor_that_was_used_or_is_none_is_named(serve, monkeypatch, tmp_
             with pytest.raises(RendezvousError, match=f"PMI_FD={descriptor}.: it is|is no desc"):
                 PmiBoard(find_placement(), HANG)
     assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize("answer", ["cmd=put_result rc=1\n", "cmd=pot secret=5ec7e7\n"])
+def test_a_meeting_that_fails_is_the_last(serve, answer):
+    server = serve(put=answer)
+    with pytest.raises(RendezvousError, match=r"refused put|answered cmd=pot to put") as told:
+        board.share(find_placement(), b"id", HANG, keep=True)
+    assert "5ec7e7" not in str(told.value)
+    with pytest.raises(RendezvousError, match=r"has failed: start the job again"):
+        board.share(find_placement(), b"id", HANG, keep=True)
+    board._session.end()
+    assert server.commands == ["init", "get_my_kvsname", "put"]
+
+
+def test_a_descriptor_that_is_another_by_now_gets_nothing(serve):
+    server = serve()
+    board.share(find_placement(), b"id", HANG, keep=True)
+    ours, theirs = socket.socketpair()
+    kept = server.theirs.dup()
+    with ours, theirs, kept:
+        os.dup2(theirs.fileno(), server.theirs.fileno())
+        with pytest.raises(RendezvousError, match="no longer the socket"):
+            board._session.board.share("key", None, HANG)
+        board._session.end()
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1)
+    assert "finalize" not in server.commands
+
+
+def test_a_socket_of_the_network_is_not_the_launchers(monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with socket.socket() as one:
+        monkeypatch.setenv("PMI_FD", str(one.fileno()))
+        with pytest.raises(RendezvousError, match="no local stream socket"):
+            PmiBoard(find_placement(), HANG)
+
+
+def test_a_forked_child_is_no_rank(serve):
+    serve()
+    board.share(find_placement(), b"id", HANG, keep=True)
+    board._session.process = os.getppid()
+    with pytest.raises(RendezvousError, match="a fork of one that has met"):
+        board.share(find_placement(), b"id", HANG, keep=True)
 
 
 def test_one_rank_needs_no_service(monkeypatch):
