@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import mpi_jobs
 import pytest
@@ -13,7 +14,7 @@ from mpi_jobs import MPIS, run
 from patience import HANG, PROMPT, seconds
 
 from hetccl.launchers import board, mpi, torch_store
-from hetccl.launchers.placement import LAUNCHERS, RendezvousError, find_placement
+from hetccl.launchers.placement import LAUNCHERS, RendezvousError, find_job, find_placement
 from hetccl.launchers.pmi import PmiBoard
 
 each = mpi_jobs.each
@@ -52,6 +53,22 @@ def test_the_innermost_launcher_says_which_rank_this_is(environment, expected):
     found = find_placement(environment)
     told = found and (found.launcher.name, found.rank, found.size, found.local_rank)
     assert told == expected
+
+
+def test_torchruns_variables_that_disagree_with_a_launchers_need_its_sign():
+    both = {"RANK": "1", "WORLD_SIZE": "4", **SLURM}
+    with pytest.raises(RendezvousError, match=r"RANK=1 of WORLD_SIZE=4.*SLURM_PROCID=1 of SLURM_S"):
+        find_placement(both)
+    for sign in ("LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
+        assert find_placement({**both, sign: "0"}).launcher.name == "torchrun"
+    assert find_placement({**both, "WORLD_SIZE": "3"}).launcher.name == "torchrun"
+
+
+def test_a_step_of_one_task_is_no_job_of_a_command():
+    step = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+    assert find_placement(step).size == 1
+    assert find_job(step) is None
+    assert find_job(SLURM) == find_placement(SLURM)
 
 
 @pytest.mark.parametrize(("rank", "size"), [("4", "4"), ("-1", "4"), ("x", "4"), ("1" * 10, "4")])
@@ -331,6 +348,21 @@ def test_torch_meets_by_the_launcher(each, forked_python):
     done = start(each, [forked_python, "-c", TRAINING])
     assert done.status == 0, done.text
     assert done.text.count("sum 3.0") == 2, done.text
+
+
+def test_torchs_store_is_bounded_and_its_errors_are_of_the_meeting():
+    pytest.importorskip("torch")
+    short = timedelta(seconds=0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(RendezvousError, match=f"cannot reach .* 127.0.0.1, port {port}"):
+            torch_store.open_store("127.0.0.1", port, short, serves=False)
+        with pytest.raises(RendezvousError, match=f"cannot serve .*port {port}"):
+            torch_store.open_store("127.0.0.1", port, timedelta(seconds=HANG), serves=True)
+    first = torch_store.open_store("localhost", 0, timedelta(seconds=HANG), serves=True)
+    again = torch_store.open_store("localhost", first.port, timedelta(seconds=HANG), serves=True)
+    again.set("key", "value")
+    assert first.get("key") == b"value"
 
 
 def test_a_rank_that_another_says_is_refused(monkeypatch):
