@@ -1,5 +1,6 @@
 """Ranks of mpirun, and of whoever speaks PMI, meet with no setting, file or address."""
 
+import ctypes
 import json
 import os
 import socket
@@ -7,15 +8,17 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import mpi_jobs
 import pytest
 from mpi_jobs import MPIS, run
 from patience import HANG, PROMPT, seconds
 
-from hetccl.launchers import board, mpi, torch_store
+from hetccl.launchers import board, mpi, pmix, torch_store
 from hetccl.launchers.placement import LAUNCHERS, RendezvousError, find_job, find_placement
 from hetccl.launchers.pmi import PmiBoard
+from hetccl.launchers.pmix import PmixBoard
 
 each = mpi_jobs.each
 BENCH = ["-m", "hetccl", "bench", "-b", "1K", "-e", "1K", "-n", "1", "--json"]
@@ -348,6 +351,50 @@ def test_torch_meets_by_the_launcher(each, forked_python):
     done = start(each, [forked_python, "-c", TRAINING])
     assert done.status == 0, done.text
     assert done.text.count("sum 3.0") == 2, done.text
+
+
+def make_pmix(**calls) -> PmixBoard:
+    """A session of PMIx over a library of these functions, which has begun."""
+    one = object.__new__(PmixBoard)
+    one._placement, one._hangs, one._kept = find_placement(SLURM), False, []
+    one._library = SimpleNamespace(PMIx_Error_string=lambda _: b"wrong", **calls)
+    return one
+
+
+def test_calls_of_pmix_have_one_deadline_and_tell_what_went_wrong():
+    def fail(*_):
+        raise ValueError("no such thing")
+
+    with pytest.raises(ValueError, match="no such thing"):
+        make_pmix(PMIx_Put=fail).share("key", "value", HANG)
+    slow = make_pmix(
+        PMIx_Put=lambda *_: time.sleep(0.3) or 0, PMIx_Commit=lambda: time.sleep(HANG) or 0
+    )
+    begin = time.monotonic()
+    with pytest.raises(RendezvousError, match="PMIx_Commit has not returned"):
+        slow.share("key", "value", 0.6)
+    assert time.monotonic() - begin < seconds(PROMPT)
+    assert slow._kept[0].value == b"value"
+
+
+def test_a_text_of_pmix_is_bounded():
+    for text, read in ((b"id", b"id"), (b"x" * 5000, None)):
+        buffer = ctypes.create_string_buffer(text)
+        assert pmix._read_text(ctypes.addressof(buffer)) == read
+
+
+def test_a_library_of_the_working_folder_is_not_loaded(monkeypatch, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libpmix.so.2").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mpirun").touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "bin:")
+    for name, value in (("PMIX_PREFIX", "."), ("OPAL_PREFIX", ""), ("PRTE_PREFIX", "")):
+        monkeypatch.setenv(name, value)
+    assert pmix._paths() == ["libpmix.so.2"]
+    monkeypatch.setenv("PMIX_PREFIX", str(tmp_path))
+    assert pmix._paths() == [str(tmp_path / "lib/libpmix.so.2"), "libpmix.so.2"]
 
 
 def test_torchs_store_is_bounded_and_its_errors_are_of_the_meeting():
