@@ -66,9 +66,12 @@ def exchange(rank: int, path: Path | None, timeout: float, *, keep: bool = False
     placement = find_placement()
     if placement is not None and placement.launcher.services != (Service.STORE,):
         return Meeting(_by_launcher(placement, timeout, keep))
+    found = ""
+    if placement is not None:
+        found = f" ({placement.launcher.rank} and {placement.launcher.size} are set, but not these)"
     raise RendezvousError(
         "the ranks need a place to meet: give --rendezvous PATH, a file that all of them can see, "
-        "or set MASTER_ADDR and MASTER_PORT, or start them by mpirun, srun or flux run"
+        f"or set MASTER_ADDR and MASTER_PORT{found}, or start them by mpirun, srun or flux run"
     )
 
 
@@ -112,7 +115,7 @@ def _by_file(rank: int, path: Path, timeout: float) -> bytes:
 def _by_store(rank: int, timeout: float) -> Meeting:
     """Through torch's store, which torchrun serves itself, and rank 0 otherwise."""
     try:
-        from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
+        import torch.distributed  # noqa: F401
     except ImportError:
         raise RendezvousError(
             "MASTER_ADDR is served by torch, which is not installed: unset MASTER_ADDR under "
@@ -120,18 +123,24 @@ def _by_store(rank: int, timeout: float) -> Meeting:
         ) from None
     from datetime import timedelta
 
+    from hetccl.launchers.torch_store import open_store
+
     port = os.environ["MASTER_PORT"]
     if not re.fullmatch(r"[0-9]{1,5}", port):
         raise RendezvousError(f"MASTER_PORT must be a port's number, not {port[:40]!r}")
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(port),
-        is_master=rank == 0 and not served,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=timeout),
-    )
+    serves = rank == 0 and not served
+    limit = timedelta(seconds=timeout)
+    store = open_store(os.environ["MASTER_ADDR"], int(port), limit, serves=serves)
     key = f"hetccl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_stores)}"
-    if rank == 0:
-        store.set(key, unique_id().hex())
-    return Meeting(bytes.fromhex(store.get(key).decode()), store)  # rank 0's serves the others
+    try:
+        if rank == 0:
+            store.set(key, unique_id().hex())
+        uid = bytes.fromhex(store.get(key).decode())
+    except (RuntimeError, ValueError) as error:
+        reason = type(error).__name__  # its text may quote the store
+        raise RendezvousError(
+            f"rank 0 has not shared its id within {timeout:.0f} s by torch's store at "
+            f"MASTER_ADDR, port {port} ({reason}): are all ranks started?"
+        ) from None
+    return Meeting(uid, store)  # rank 0's serves the others

@@ -19,6 +19,7 @@ from mpi_jobs import Ran, run
 from patience import HANG
 
 NODES = 2
+_AROUND = ("SLURM_", "SLURMD_", "SBATCH_", "SRUN_", "PMI_", "PMIX_", "MUNGE_")
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 _CONFIGURATION = """
 ClusterName=hetccl
@@ -120,18 +121,20 @@ class Slurm:
         self._wait("the nodes", self._are_up)
 
     def _daemon(self, name: str, *arguments: str) -> None:
+        """Starts a daemon, which ends with this process, even one that is killed."""
+        tied = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
         log = self.folder / f"{len(self._processes)}-{name}.log"
         with log.open("w") as file:
             process = subprocess.Popen(
-                [str(_find(name)), *arguments], env=self.environment, stdin=subprocess.DEVNULL,
-                stdout=file, stderr=file, start_new_session=True,
+                [*tied, str(_find(name)), *arguments], env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
             )  # fmt: skip
         self._processes.append(process)
 
     def _wait(self, what: str, is_there) -> None:
         deadline = time.monotonic() + HANG
         while not is_there():
-            ended = [p.args[0] for p in self._processes if p.poll() is not None]
+            ended = [" ".join(p.args) for p in self._processes if p.poll() is not None]
             assert not ended, f"{ended[0]} has ended:\n{self.logs()}"
             assert time.monotonic() < deadline, f"{what} did not come up:\n{self.logs()}"
             time.sleep(0.05)
@@ -145,13 +148,13 @@ class Slurm:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a command of this Slurm needs besides, and nothing of a Slurm around it."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+        """The environment of a command of this Slurm, with nothing of a Slurm around it."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_AROUND)}
         return {**kept, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def srun(self, *arguments: str, **settings: str) -> Ran:
         """Runs a job to its end."""
-        return run(["srun", *arguments], {**self.environment, **settings})
+        return run(["srun", *arguments], {**self.environment, **settings}, inherit=False)
 
     def logs(self) -> str:
         """The ends of all logs."""

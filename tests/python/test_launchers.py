@@ -1,24 +1,37 @@
 """Ranks of mpirun, and of whoever speaks PMI, meet with no setting, file or address."""
 
+import ctypes
 import json
 import os
 import socket
 import sys
 import threading
 import time
+from datetime import timedelta
+from types import SimpleNamespace
 
 import mpi_jobs
 import pytest
 from mpi_jobs import MPIS, run
 from patience import HANG, PROMPT, seconds
 
-from hetccl.launchers import board, mpi, torch_store
-from hetccl.launchers.placement import RendezvousError, find_placement
+from hetccl.launchers import board, mpi, pmix, torch_store
+from hetccl.launchers.placement import LAUNCHERS, RendezvousError, find_job, find_placement
 from hetccl.launchers.pmi import PmiBoard
+from hetccl.launchers.pmix import PmixBoard
 
 each = mpi_jobs.each
 BENCH = ["-m", "hetccl", "bench", "-b", "1K", "-e", "1K", "-n", "1", "--json"]
+PLACES = {name for one in LAUNCHERS for name in (one.rank, one.size, one.local_rank, one.sign)}
+SERVICES = {"PMI_FD", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}
 SLURM = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3", "SLURM_LOCALID": "0"}
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    """These tests are no ranks of a launcher that has started them."""
+    for name in (PLACES | SERVICES) - {None}:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +56,22 @@ def test_the_innermost_launcher_says_which_rank_this_is(environment, expected):
     found = find_placement(environment)
     told = found and (found.launcher.name, found.rank, found.size, found.local_rank)
     assert told == expected
+
+
+def test_torchruns_variables_that_disagree_with_a_launchers_need_its_sign():
+    both = {"RANK": "1", "WORLD_SIZE": "4", **SLURM}
+    with pytest.raises(RendezvousError, match=r"RANK=1 of WORLD_SIZE=4.*SLURM_PROCID=1 of SLURM_S"):
+        find_placement(both)
+    for sign in ("LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
+        assert find_placement({**both, sign: "0"}).launcher.name == "torchrun"
+    assert find_placement({**both, "WORLD_SIZE": "3"}).launcher.name == "torchrun"
+
+
+def test_a_step_of_one_task_is_no_job_of_a_command():
+    step = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+    assert find_placement(step).size == 1
+    assert find_job(step) is None
+    assert find_job(SLURM) == find_placement(SLURM)
 
 
 @pytest.mark.parametrize(("rank", "size"), [("4", "4"), ("-1", "4"), ("x", "4"), ("1" * 10, "4")])
@@ -130,7 +159,7 @@ def test_rank_0_writes_and_all_read(serve):
         ({"init": ""}, "PMI_FD=[0-9]+.: the launcher has closed it; start the job with"),
         ({"init": "cmd=response_to_init rc=-1\n"}, "refused init with rc=-1"),
         ({"init": "cmd=response_to_init pmi_version=2 rc=0\n"}, "speaks PMI 2"),
-        ({"init": "Segmentation fault\n"}, "answered 'Segmentation fault.*' to init"),
+        ({"init": "Segmentation fault\n"}, r"answered cmd=\? to init"),
         ({"init": "x" * 5000}, "a line without an end"),
         ({"get_my_kvsname": "cmd=my_kvsname rc=0\n"}, "no name"),
         ({"put": None}, "it is silent within the time"),
@@ -142,13 +171,18 @@ def test_rank_0_writes_and_all_read(serve):
 def test_what_a_launcher_says_is_bounded_and_checked(serve, answers, says):
     serve(**answers)
     with pytest.raises(RendezvousError, match=says):
-        board.share(find_placement(), b"id", 0.2 if None in answers.values() else HANG, keep=True)
+        placement = find_placement()
+        board._session.board = PmiBoard(placement, HANG)  # only the meeting has a short limit
+        limit = 0.2 if None in answers.values() else HANG
+        board.share(placement, b"id", limit, keep=True)
 
 
 def test_a_descriptor_that_was_used_or_is_none_is_named(serve, monkeypatch, tmp_path):
     server = serve()
     board.share(find_placement(), b"id", HANG, keep=False)
     with pytest.raises(RendezvousError, match=r"closed it|can use it once"):
+        board.share(find_placement(), b"id", HANG, keep=False)
+    with pytest.raises(RendezvousError, match="an earlier meeting of this process has failed"):
         board.share(find_placement(), b"id", HANG, keep=False)
     assert server.commands.count("init") == 1
     with (tmp_path / "file").open("w") as file:
@@ -157,6 +191,51 @@ def test_a_descriptor_that_was_used_or_is_none_is_named(serve, monkeypatch, tmp_
             with pytest.raises(RendezvousError, match=f"PMI_FD={descriptor}.: it is|is no desc"):
                 PmiBoard(find_placement(), HANG)
     assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize("answer", ["cmd=put_result rc=1\n", "cmd=pot secret=5ec7e7\n"])
+def test_a_meeting_that_fails_is_the_last(serve, answer):
+    server = serve(put=answer)
+    with pytest.raises(RendezvousError, match=r"refused put|answered cmd=pot to put") as told:
+        board.share(find_placement(), b"id", HANG, keep=True)
+    assert "5ec7e7" not in str(told.value)
+    with pytest.raises(RendezvousError, match=r"has failed: start the job again"):
+        board.share(find_placement(), b"id", HANG, keep=True)
+    board._session.end()
+    assert server.commands == ["init", "get_my_kvsname", "put"]
+
+
+def test_a_descriptor_that_is_another_by_now_gets_nothing(serve):
+    server = serve()
+    board.share(find_placement(), b"id", HANG, keep=True)
+    ours, theirs = socket.socketpair()
+    kept = server.theirs.dup()
+    with ours, theirs, kept:
+        os.dup2(theirs.fileno(), server.theirs.fileno())
+        with pytest.raises(RendezvousError, match="no longer the socket"):
+            board._session.board.share("key", None, HANG)
+        board._session.end()
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1)
+    assert "finalize" not in server.commands
+
+
+def test_a_socket_of_the_network_is_not_the_launchers(monkeypatch):
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with socket.socket() as one:
+        monkeypatch.setenv("PMI_FD", str(one.fileno()))
+        with pytest.raises(RendezvousError, match="no local stream socket"):
+            PmiBoard(find_placement(), HANG)
+
+
+def test_a_forked_child_is_no_rank(serve):
+    serve()
+    board.share(find_placement(), b"id", HANG, keep=True)
+    board._session.process = os.getppid()
+    with pytest.raises(RendezvousError, match="a fork of one that has met"):
+        board.share(find_placement(), b"id", HANG, keep=True)
 
 
 def test_one_rank_needs_no_service(monkeypatch):
@@ -272,6 +351,65 @@ def test_torch_meets_by_the_launcher(each, forked_python):
     done = start(each, [forked_python, "-c", TRAINING])
     assert done.status == 0, done.text
     assert done.text.count("sum 3.0") == 2, done.text
+
+
+def make_pmix(**calls) -> PmixBoard:
+    """A session of PMIx over a library of these functions, which has begun."""
+    one = object.__new__(PmixBoard)
+    one._placement, one._hangs, one._kept = find_placement(SLURM), False, []
+    one._library = SimpleNamespace(PMIx_Error_string=lambda _: b"wrong", **calls)
+    return one
+
+
+def test_calls_of_pmix_have_one_deadline_and_tell_what_went_wrong():
+    def fail(*_):
+        raise ValueError("no such thing")
+
+    with pytest.raises(ValueError, match="no such thing"):
+        make_pmix(PMIx_Put=fail).share("key", "value", HANG)
+    slow = make_pmix(
+        PMIx_Put=lambda *_: time.sleep(0.3) or 0, PMIx_Commit=lambda: time.sleep(HANG) or 0
+    )
+    begin = time.monotonic()
+    with pytest.raises(RendezvousError, match="PMIx_Commit has not returned"):
+        slow.share("key", "value", 0.6)
+    assert time.monotonic() - begin < seconds(PROMPT)
+    assert slow._kept[0].value == b"value"
+
+
+def test_a_text_of_pmix_is_bounded():
+    for text, read in ((b"id", b"id"), (b"x" * 5000, None)):
+        buffer = ctypes.create_string_buffer(text)
+        assert pmix._read_text(ctypes.addressof(buffer)) == read
+
+
+def test_a_library_of_the_working_folder_is_not_loaded(monkeypatch, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libpmix.so.2").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mpirun").touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "bin:")
+    for name, value in (("PMIX_PREFIX", "."), ("OPAL_PREFIX", ""), ("PRTE_PREFIX", "")):
+        monkeypatch.setenv(name, value)
+    assert pmix._paths() == ["libpmix.so.2"]
+    monkeypatch.setenv("PMIX_PREFIX", str(tmp_path))
+    assert pmix._paths() == [str(tmp_path / "lib/libpmix.so.2"), "libpmix.so.2"]
+
+
+def test_torchs_store_is_bounded_and_its_errors_are_of_the_meeting():
+    pytest.importorskip("torch")
+    short = timedelta(seconds=0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(RendezvousError, match=f"cannot reach .* 127.0.0.1, port {port}"):
+            torch_store.open_store("127.0.0.1", port, short, serves=False)
+        with pytest.raises(RendezvousError, match=f"cannot serve .*port {port}"):
+            torch_store.open_store("127.0.0.1", port, timedelta(seconds=HANG), serves=True)
+    first = torch_store.open_store("localhost", 0, timedelta(seconds=HANG), serves=True)
+    again = torch_store.open_store("localhost", first.port, timedelta(seconds=HANG), serves=True)
+    again.set("key", "value")
+    assert first.get("key") == b"value"
 
 
 def test_a_rank_that_another_says_is_refused(monkeypatch):

@@ -12,7 +12,7 @@ from hetccl._lib import HetcclError
 from hetccl.bench import measure, table
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
-from hetccl.launchers.placement import RendezvousError, find_placement
+from hetccl.launchers.placement import RendezvousError, find_job
 from hetccl.processes import fork_ranks
 from hetccl.rendezvous import exchange
 
@@ -84,7 +84,7 @@ def run_forked(job: Job, ranks: int) -> int:
 
 def run(job: Job, ranks: int | None) -> int:
     """As a launcher's rank where one has set the environment, else `ranks` forked ones."""
-    found = find_placement()
+    found = find_job()
     if found is not None and ranks is None:
         return run_rank(job, found.rank, found.size)
     return run_forked(job, ranks or 4)

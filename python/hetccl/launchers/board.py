@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,16 +34,19 @@ class Board(Protocol):
 
 @dataclass
 class _Session:
-    """This process's session; a forked child has none."""
+    """This process's session. A forked child has none, and can begin none: the launcher would take
+    it for its parent. Nor can a process of which a meeting has failed: the others are elsewhere.
+    """
 
     board: Board | None = None
     process: int = 0
     meetings: int = 0
+    has_failed: bool = False
 
     def end(self) -> None:
         """Ends the session, unless a parent or the program's MPI goes on with it."""
         board, self.board = self.board, None
-        if board is None or self.process != os.getpid():
+        if board is None or self.has_failed or self.process != os.getpid():
             return
         if isinstance(board, PmiBoard) and mpi.is_initialized():
             return
@@ -53,14 +57,14 @@ class _Session:
 _session = _Session()
 
 
-def _open(placement: Placement, timeout: float) -> Board:
-    """The best that there is: the program's own MPI, PMIx, PMI-1."""
+def _choose(placement: Placement, timeout: float) -> Callable[[], Board]:
+    """What begins a session with the best that there is: the program's own MPI, PMIx, PMI-1."""
     launcher = placement.launcher
     world = mpi.find_world()
     if world is not None and (world.rank, world.size) == (placement.rank, placement.size):
-        return mpi.MpiBoard(world)
+        return lambda: mpi.MpiBoard(world)
     if Service.PMIX in launcher.services and "PMIX_NAMESPACE" in os.environ:
-        return PmixBoard(placement, timeout)
+        return lambda: PmixBoard(placement, timeout)
     if Service.PMI not in launcher.services or "PMI_FD" not in os.environ:
         raise RendezvousError(
             f"{launcher.name} has started rank {placement.rank} of {placement.size}, but offers "
@@ -73,7 +77,7 @@ def _open(placement: Placement, timeout: float) -> Board:
             "initialise it by mpi4py, which hetccl then uses, or broadcast hetccl.unique_id() by "
             "MPI"
         )
-    return PmiBoard(placement, timeout)
+    return lambda: PmiBoard(placement, timeout)
 
 
 def share(placement: Placement, data: bytes | None, timeout: float, *, keep: bool) -> bytes:
@@ -86,16 +90,36 @@ def share(placement: Placement, data: bytes | None, timeout: float, *, keep: boo
         raise ValueError(f"rank 0 shares {len(data)} bytes, and {_MOST_BYTES} is the most")
     if placement.size == 1 and data is not None:
         return data  # a launcher without a store may start one rank: srun --pty bash
-    if _session.process != os.getpid():
-        _session.board, _session.process, _session.meetings = None, os.getpid(), 0
-    if _session.board is None:
-        _session.board = _open(placement, timeout)
-        atexit.register(_session.end)
-    key = f"hetccl-{_session.meetings}"
-    _session.meetings += 1
-    text = _session.board.share(key, None if data is None else data.hex(), timeout)
+    session = _session
+    if session.process not in (0, os.getpid()):
+        raise RendezvousError(
+            "this process is a fork of one that has met the other ranks: it is no rank of its own"
+        )
+    if session.has_failed:
+        raise RendezvousError("an earlier meeting of this process has failed: start the job again")
+    begin = None if session.board else _choose(placement, timeout)
+    session.process = os.getpid()
+    try:
+        got = _meet(session, begin, placement, data, timeout)
+    except BaseException:
+        session.has_failed = True
+        raise
     if not keep:
-        _session.end()
+        session.end()
+    return got
+
+
+def _meet(
+    session: _Session, begin: Callable[[], Board] | None, placement: Placement,
+    data: bytes | None, timeout: float,
+) -> bytes:  # fmt: skip
+    if begin is not None:
+        session.board = begin()
+        atexit.register(session.end)
+    assert session.board is not None
+    key = f"hetccl-{session.meetings}"
+    session.meetings += 1
+    text = session.board.share(key, None if data is None else data.hex(), timeout)
     try:
         return bytes.fromhex(text)
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -68,6 +68,8 @@ LAUNCHERS = (
              "start the job with a launcher that sets PMI_FD"),
 )  # fmt: skip
 
+_BY_TORCHRUN = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID")  # others set RANK and WORLD_SIZE, too
+
 
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment[name]
@@ -82,6 +84,37 @@ def find_placement(environment: Mapping[str, str] = os.environ) -> Placement | N
     Known are torchrun, mpirun of Open MPI and of MPICH's relatives, srun and flux run. Raises
     RendezvousError where a launcher's variables contradict each other.
     """
+    found = _placements(environment)
+    first = next(found, None)
+    if first is None:
+        return None
+    if first.launcher is LAUNCHERS[0] and not any(name in environment for name in _BY_TORCHRUN):
+        for other in found:  # one task is a shell perhaps, in which somebody has set RANK
+            if other.size > 1 and (other.rank, other.size) != (first.rank, first.size):
+                raise RendezvousError(
+                    f"{_words(first)}, but {_words(other)}: unset the wrong ones; torchrun sets "
+                    f"{' and '.join(_BY_TORCHRUN)}, too"
+                )
+    return first
+
+
+def find_job(environment: Mapping[str, str] = os.environ) -> Placement | None:
+    """The place of a command in its launcher's job, or None where it starts ranks itself: without a
+    launcher, and as the only task of a step of Slurm, a shell (`srun --pty bash`) perhaps.
+    """
+    found = find_placement(environment)
+    if found is not None and found.launcher.name == "Slurm" and found.size == 1:
+        return None
+    return found
+
+
+def _words(place: Placement) -> str:
+    launcher = place.launcher
+    return f"this is {launcher.rank}={place.rank} of {launcher.size}={place.size}"
+
+
+def _placements(environment: Mapping[str, str]) -> Iterator[Placement]:
+    """What each launcher says whose variables are set, the innermost first."""
     for launcher in LAUNCHERS:
         needed = (launcher.rank, launcher.size, launcher.sign or launcher.rank)
         if not all(name in environment for name in needed):
@@ -93,5 +126,4 @@ def find_placement(environment: Mapping[str, str] = os.environ) -> Placement | N
             )
         local = launcher.local_rank
         local_rank = _number(environment, local) if local and local in environment else None
-        return Placement(launcher, rank, size, local_rank)
-    return None
+        yield Placement(launcher, rank, size, local_rank)

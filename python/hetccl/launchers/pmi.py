@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
-import stat
+import socket
 import time
 
 from hetccl.launchers.placement import Placement, RendezvousError
@@ -28,8 +28,9 @@ class PmiBoard:
         if not re.fullmatch(r"[0-9]{1,9}", text):
             raise self._failure(f"PMI_FD={text[:40]!r} is no descriptor")
         self._descriptor = int(text)
-        if not self._is_socket():  # a file of this program's, perhaps, which must stay as it is
-            raise self._failure("it is closed, or no socket")
+        self._identity = self._find_socket()
+        if self._identity is None:  # a file of this program's, perhaps, which must stay as it is
+            raise self._failure("it is closed, or no local stream socket")
         self._deadline = time.monotonic() + timeout
         answer = self._ask("init pmi_version=1 pmi_subversion=1", "response_to_init")
         if answer.get("pmi_version") != "1":
@@ -52,14 +53,21 @@ class PmiBoard:
         self._deadline = time.monotonic() + 5
         self._ask("finalize", "finalize_ack")
 
-    def _is_socket(self) -> bool:
+    def _find_socket(self) -> tuple[int, int] | None:
+        """Which local stream socket the descriptor is, or None where it is none."""
         try:
-            return stat.S_ISSOCK(os.fstat(self._descriptor).st_mode)
+            with socket.socket(fileno=os.dup(self._descriptor)) as one:
+                if (one.family, one.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
+                    return None
+            found = os.fstat(self._descriptor)
         except OSError:
-            return False
+            return None
+        return found.st_dev, found.st_ino
 
     def _ask(self, command: str, answer: str) -> dict[str, str]:
         """Sends a command and returns the fields of its answer."""
+        if self._find_socket() != self._identity:  # the program has closed it and reused its number
+            raise self._failure("it is no longer the socket that the launcher has given")
         line = f"cmd={command}\n".encode(errors="surrogateescape")
         try:
             # Slurm reads a command by one call, and the descriptor's buffer is empty.
@@ -71,10 +79,11 @@ class PmiBoard:
                 "has done so"
             ) from None
         fields = dict(word.split("=", 1) for word in got.split() if "=" in word)
-        if written != len(line) or fields.get("cmd") != answer:
-            raise self._failure(f"it answered {got[:80]!r} to {command.split()[0]}")
+        name = command.split()[0]
+        if written != len(line) or fields.get("cmd") != answer:  # which may quote a job's secret
+            raise self._failure(f"it answered cmd={fields.get('cmd', '?')[:30]} to {name}")
         if fields.get("rc", "0") != "0":
-            raise self._failure(f"it refused {command.split()[0]} with rc={fields['rc'][:20]}")
+            raise self._failure(f"it refused {name} with rc={fields['rc'][:20]}")
         return fields
 
     def _read_line(self, command: str) -> str:

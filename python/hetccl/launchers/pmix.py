@@ -10,6 +10,7 @@ import ctypes
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ class _Info(ctypes.Structure):
 def _paths() -> list[str]:
     """Where the library may be: the launcher's own comes before that of the system."""
     folders = [Path(os.environ[name]) for name in _PREFIXES if os.environ.get(name)]
-    if launcher := shutil.which("mpirun"):
+    folders = [folder for folder in folders if folder.is_absolute()]
+    programs = (part for part in os.get_exec_path() if Path(part).is_absolute())
+    if launcher := shutil.which("mpirun", path=os.pathsep.join(programs)):
         folders.append(Path(launcher).resolve().parent.parent)
     inside = ("lib", "lib64", "lib/openmpi")
     paths = [folder / part / _SONAME for folder in folders for part in inside]
@@ -65,6 +68,17 @@ def _load() -> ctypes.CDLL:
     raise OSError("; ".join(failures))
 
 
+def _read_text(address: int) -> bytes | None:
+    """The bytes before the next NUL, or None where there are too many."""
+    got = bytearray()
+    while len(got) < _LONGEST_VALUE:  # one at a time: what is behind the NUL is nobody's to read
+        byte = ctypes.string_at(address + len(got), 1)
+        if byte == b"\0":
+            return bytes(got)
+        got += byte
+    return None
+
+
 class PmixBoard:
     """A session of PMIx. Rank 0 publishes values, and all ranks read them."""
 
@@ -72,6 +86,9 @@ class PmixBoard:
         """Begins the session, one more of this process perhaps. Raises RendezvousError."""
         self._placement = placement
         self._hangs = False
+        self._deadline = time.monotonic() + timeout
+        self._limit = timeout
+        self._kept: list[Any] = []  # what a call that has not returned may still read and write
         try:
             self._library = _load()
         except OSError as error:
@@ -80,8 +97,8 @@ class PmixBoard:
             ) from None
         self._library.PMIx_Error_string.restype = ctypes.c_char_p
         self._self = _Proc()
-        self._call("PMIx_Init", timeout, ctypes.byref(self._self), None, ctypes.c_size_t(0))
-        size = self._get(_EVERY_RANK, "pmix.job.size", timeout)
+        self._call("PMIx_Init", ctypes.byref(self._self), None, ctypes.c_size_t(0))
+        size = self._get(_EVERY_RANK, "pmix.job.size")
         told = self._self.rank, int(size.data[0]) & 0xFFFFFFFF if size.type == _UINT32 else None
         if told != (placement.rank, placement.size):
             launcher = placement.launcher
@@ -92,51 +109,66 @@ class PmixBoard:
 
     def share(self, key: str, value: str | None, timeout: float) -> str:
         """Rank 0's `value` on every rank; the others pass None. Waits for all ranks."""
+        self._deadline = time.monotonic() + timeout
+        self._limit = timeout
         if value is not None:
             text = ctypes.create_string_buffer(value.encode("ascii"))
             given = _Value(_STRING, (ctypes.addressof(text), 0, 0))
             scope = ctypes.c_uint8(_GLOBAL)
-            self._call("PMIx_Put", timeout, scope, key.encode(), ctypes.byref(given))
-            self._call("PMIx_Commit", timeout)
+            self._kept.append(text)
+            self._call("PMIx_Put", scope, key.encode(), ctypes.byref(given))
+            self._call("PMIx_Commit")
         collect = _Info(b"pmix.collect", 0, _Value(_BOOL, (1, 0, 0)))
         fence = None, ctypes.c_size_t(0), ctypes.byref(collect), ctypes.c_size_t(1)
-        self._call("PMIx_Fence", timeout, *fence)
-        got = self._get(0, key, timeout)
+        self._call("PMIx_Fence", *fence)
+        got = self._get(0, key)
         if got.type != _STRING or not got.data[0]:
             raise self._failure(f"{key} is of type {got.type}, not a text")
-        return ctypes.string_at(got.data[0])[:_LONGEST_VALUE].decode("ascii", "replace")
+        read = _read_text(got.data[0])
+        if read is None:
+            raise self._failure(f"{key} is a text without an end")
+        return read.decode("ascii", "replace")
 
     def close(self) -> None:
         """Ends the session. An MPI in this process keeps its own."""
         if not self._hangs:  # at its end Python starts no thread; PMIx has a time limit of its own
             self._library.PMIx_Finalize(None, ctypes.c_size_t(0))
 
-    def _get(self, rank: int, key: str, timeout: float) -> _Value:
+    def _get(self, rank: int, key: str) -> _Value:
         """A value of a rank. PMIx allocates it, and it lives as long as the process."""
         owner = _Proc(self._self.namespace, rank)
         got = ctypes.POINTER(_Value)()
         nothing = None, ctypes.c_size_t(0)
         where = ctypes.byref(owner), key.encode(), *nothing, ctypes.byref(got)
-        self._call("PMIx_Get", timeout, *where)
+        self._call("PMIx_Get", *where)
         return got.contents
 
-    def _call(self, name: str, timeout: float, *arguments: Any) -> None:
-        """Calls a function of the library, which may block, within a time."""
-        code = self._bounded(name, timeout, lambda: getattr(self._library, name)(*arguments))
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Calls a function of the library, which may block, until the deadline."""
+        code = self._bounded(name, lambda: getattr(self._library, name)(*arguments))
         if code != _SUCCESS:
             text = self._library.PMIx_Error_string(code) or b"?"
             raise self._failure(f"{name} failed: {text.decode('ascii', 'replace')}")
 
-    def _bounded(self, name: str, timeout: float, call: Callable[[], int]) -> int:
+    def _bounded(self, name: str, call: Callable[[], int]) -> int:
         """Has a thread make the call: it stays there if the call never returns."""
-        result: list[int] = []
-        thread = threading.Thread(target=lambda: result.append(call()), daemon=True)
+        result: list[int | Exception] = []
+
+        def work() -> None:
+            try:
+                result.append(call())
+            except Exception as error:  # raised where the caller is
+                result.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        thread.join(timeout)
+        thread.join(max(0.0, self._deadline - time.monotonic()))
         if not result:
             self._hangs = True
             late = "not all ranks have come" if name == "PMIx_Fence" else f"{name} has not returned"
-            raise self._failure(f"{late} within {timeout:.0f} s")
+            raise self._failure(f"{late} within {self._limit:.0f} s")
+        if isinstance(result[0], Exception):
+            raise result[0]
         return result[0]
 
     def _failure(self, what: str) -> RendezvousError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,6 +23,7 @@ SCHEME = "hetccl"
 _KEY = "hetccl/token"  # by which a rank knows that it has found rank 0's store
 _MOST_ADDRESSES = 6
 _DIAL_SECONDS = 2.0  # for one address, which may be one that does not answer from here
+_JOIN_SECONDS = 10.0  # for the store at an address, where somebody else may listen
 
 
 def register() -> None:
@@ -39,13 +41,41 @@ def _addresses() -> list[str]:
     return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
 
 
-def _serve(placement: Placement, timeout: timedelta) -> Any:
-    """Rank 0's store, which the others find by what is shared."""
+def open_store(address: str, port: int, timeout: timedelta, *, serves: bool) -> Any:
+    """torch's store. A thread makes it, since torch may wait for an answer that never comes.
+
+    Raises RendezvousError.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
 
-    store = TCPStore(
-        "localhost", 0, placement.size, is_master=True, wait_for_workers=False, timeout=timeout
-    )
+    made: list[Any] = []
+
+    def make() -> None:
+        try:
+            store = TCPStore(
+                address, port, is_master=serves, wait_for_workers=False, timeout=timeout,
+                multi_tenant=True,
+            )  # fmt: skip
+            made.append(store)
+        except RuntimeError as error:  # DistNetworkError, DistStoreError
+            made.append(error)
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    thread.join(timeout.total_seconds())
+    what = "serve torch's store" if serves else "reach torch's store"
+    if not made:
+        seconds = timeout.total_seconds()
+        raise RendezvousError(f"cannot {what} at {address}, port {port}, within {seconds:.0f} s")
+    if isinstance(made[0], RuntimeError):
+        reason = str(made[0]).splitlines()[0] if str(made[0]) else type(made[0]).__name__
+        raise RendezvousError(f"cannot {what} at {address}, port {port}: {reason}") from made[0]
+    return made[0]
+
+
+def _serve(placement: Placement, timeout: timedelta) -> Any:
+    """Rank 0's store, which the others find by what is shared."""
+    store = open_store("localhost", 0, timeout, serves=True)
     token = secrets.token_hex(8)
     store.set(_KEY, token)
     card = [store.port, token, *_addresses()]
@@ -64,8 +94,6 @@ def _answers(address: str, port: int) -> bool:
 
 def _find(placement: Placement, timeout: timedelta) -> Any:
     """Rank 0's store, at whichever of its addresses this rank reaches."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined,unused-ignore]
-
     card = share(placement, None, timeout.total_seconds(), keep=True)
     try:
         port, token, *addresses = json.loads(card)
@@ -78,12 +106,15 @@ def _find(placement: Placement, timeout: timedelta) -> Any:
         for address in addresses:
             if not _answers(address, port):
                 continue
-            store = TCPStore(
-                address, port, placement.size, is_master=False, wait_for_workers=False,
-                timeout=timeout,
-            )  # fmt: skip
-            if store.check([_KEY]) and store.get(_KEY).decode() == token:
-                return store
+            seconds = min(_JOIN_SECONDS, max(0.1, deadline - time.monotonic()))
+            left = timedelta(seconds=seconds)
+            try:
+                store = open_store(address, port, left, serves=False)
+                if store.check([_KEY]) and store.get(_KEY).decode() == token:
+                    store.set_timeout(timeout)
+                    return store
+            except (RendezvousError, RuntimeError):  # it is somebody else's
+                continue
         time.sleep(0.1)
     raise RendezvousError(
         f"rank 0's store answers at none of its addresses ({', '.join(addresses)}; port {port}): "

@@ -183,13 +183,13 @@ def _export(kind: str, points: Path, output: Path) -> None:
 
 
 def _sweep(options: Options) -> int:
-    from hetccl.launchers.placement import RendezvousError, find_placement
+    from hetccl.launchers.placement import RendezvousError, find_job
     from hetccl.tune import launch, records
     from hetccl.tune.sweep import SweepError
 
     try:
         # Known before ranks start, where they start here; a launcher's others have no such file.
-        if find_placement() is None:
+        if find_job() is None:
             records.Records(options.output).close()
         return launch.run(options)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hetccl._lib import HetcclError
 from hetccl.communicator import Communicator
-from hetccl.launchers.placement import RendezvousError, find_placement
+from hetccl.launchers.placement import RendezvousError, find_job
 from hetccl.processes import fork_ranks
 from hetccl.rendezvous import exchange
 from hetccl.tune import findings, knowledge
@@ -82,7 +82,7 @@ def run_rank(options: Options, rank: int, size: int) -> int:
 
 def run(options: Options) -> int:
     """As a launcher's rank where one has set the environment, else a forked one for each label."""
-    found = find_placement()
+    found = find_job()
     if found is None:
         labels = options.labels or DEFAULT_LABELS
         forked = replace(options, labels=labels)
