@@ -64,6 +64,8 @@ def test_torchruns_variables_that_disagree_with_a_launchers_need_its_sign():
         find_placement(both)
     for sign in ("LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
         assert find_placement({**both, sign: "0"}).launcher.name == "torchrun"
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711"}
+    assert find_placement({**both, **place}).launcher.name == "torchrun"
     assert find_placement({**both, "WORLD_SIZE": "3"}).launcher.name == "torchrun"
 
 

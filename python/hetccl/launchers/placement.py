@@ -68,7 +68,14 @@ LAUNCHERS = (
              "start the job with a launcher that sets PMI_FD"),
 )  # fmt: skip
 
-_BY_TORCHRUN = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID")  # others set RANK and WORLD_SIZE, too
+# RANK and WORLD_SIZE may be left over; beside one of these, or with a place to meet, they are meant.
+_BY_TORCHRUN = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID")
+_PLACE = ("MASTER_ADDR", "MASTER_PORT")
+
+
+def _is_meant(environment: Mapping[str, str]) -> bool:
+    signs = any(name in environment for name in _BY_TORCHRUN)
+    return signs or all(name in environment for name in _PLACE)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
@@ -88,7 +95,7 @@ def find_placement(environment: Mapping[str, str] = os.environ) -> Placement | N
     first = next(found, None)
     if first is None:
         return None
-    if first.launcher is LAUNCHERS[0] and not any(name in environment for name in _BY_TORCHRUN):
+    if first.launcher is LAUNCHERS[0] and not _is_meant(environment):
         for other in found:  # one task is a shell perhaps, in which somebody has set RANK
             if other.size > 1 and (other.rank, other.size) != (first.rank, first.size):
                 raise RendezvousError(
