@@ -68,7 +68,7 @@ LAUNCHERS = (
              "start the job with a launcher that sets PMI_FD"),
 )  # fmt: skip
 
-# RANK and WORLD_SIZE may be left over; beside one of these, or with a place to meet, they are meant.
+# RANK and WORLD_SIZE may be left over; with one of these, or with a place to meet, they are meant.
 _BY_TORCHRUN = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID")
 _PLACE = ("MASTER_ADDR", "MASTER_PORT")
 
