@@ -62,7 +62,7 @@ struct ncclSimInfo_t {
   float estimatedTime;
 };
 
-// Of the device's API: what ranks form a team.
+// A team of ranks, in the API for kernels.
 struct ncclTeam_t {
   int nRanks, rank, stride;
 };

@@ -85,7 +85,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     int n_ranks, rank;
     Settings settings;
   };
-  /// Of the thread that creates it.
+  /// Its GPU is the calling thread's.
   static Result<std::shared_ptr<Communicator>> create();
   ~Communicator();
 
@@ -105,9 +105,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Outcome destroy();
   /// Ends what waits in it, from any thread and at any time, and what serves it.
   Outcome abort();
-  /// Of a split or shrink of a mixed communicator, in the thread that calls it.
+  /// Takes the turn of a split or shrink of a mixed communicator, in the thread that calls it.
   std::shared_ptr<Turns::Turn> take_turn();
-  /// What these ask for. They block.
+  /// Carry a split or shrink out. They block.
   Result<std::optional<Meeting::Part>> split(Turns::Turn& turn, int color, int key);
   Result<Meeting::Part> shrink(Turns::Turn& turn, std::span<const int> excluded);
   /// The GPU that was current where it was created, and is its own.

@@ -19,7 +19,7 @@ namespace hetccl::nccl {
 ncclResult_t refuse_call(Handle& handle, Symbol symbol);
 ncclResult_t refuse_without_vendor(Symbol symbol);
 
-/// Of what a mixed communicator has no call for: only the vendors' libraries could do it.
+/// Refuses what a mixed communicator has no call for: only the vendors' libraries could do it.
 ncclResult_t refuse_mixed(Handle& handle, Symbol symbol);
 
 /// Calls `of_vendor(its communicator)`, or `of_mixed(hetccl's)` or `of_mixed(handle)`. A
@@ -57,4 +57,27 @@ ncclResult_t dispatch(ncclComm_t comm, Symbol symbol, const OfVendor& of_vendor,
   return code;
 }
 
+/// Calls a vendor's function that may be part of a group, or refuses where there is none.
+template <typename Function, typename... Args>
+ncclResult_t pass_to_vendor(Symbol symbol, Args... args) {
+  if (vendor() == nullptr || vendor()->find(symbol) == nullptr)
+    return refuse_without_vendor(symbol);
+  if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess) return begun;
+  return finish_vendor(call_vendor<Function>(*vendor(), symbol, args...));
+}
+
 }  // namespace hetccl::nccl
+
+// A function that either library serves, by `comm`: in the last two `own` is the vendor's
+// communicator, `mixed` hetccl's.
+#define HETCCL_NCCL_CALL(name, parameters, of_vendor, of_mixed)                    \
+  HETCCL_NCCL_EXPORT ncclResult_t name parameters {                                \
+    return hetccl::nccl::dispatch(                                                 \
+        comm, hetccl::nccl::Symbol::name,                                          \
+        [&](ncclComm_t own) {                                                      \
+          return reinterpret_cast<decltype(&::name)>(                              \
+              hetccl::nccl::vendor()->find(hetccl::nccl::Symbol::name)) of_vendor; \
+        },                                                                         \
+        [&](hetcclComm_t mixed) { return of_mixed; });                             \
+  }                                                                                \
+  HETCCL_NCCL_PROFILED(name)

@@ -14,18 +14,6 @@ hetcclRedOp_t operator_of(ncclRedOp_t op) {
 
 }  // namespace
 
-// `own` is the vendor's communicator, `mixed` hetccl's.
-#define HETCCL_NCCL_CALL(name, parameters, of_vendor, of_mixed)                               \
-  HETCCL_NCCL_EXPORT ncclResult_t name parameters {                                           \
-    return dispatch(                                                                          \
-        comm, Symbol::name,                                                                   \
-        [&](ncclComm_t own) {                                                                 \
-          return reinterpret_cast<decltype(&::name)>(vendor()->find(Symbol::name)) of_vendor; \
-        },                                                                                    \
-        [&](hetcclComm_t mixed) { return of_mixed; });                                        \
-  }                                                                                           \
-  HETCCL_NCCL_PROFILED(name)
-
 HETCCL_NCCL_CALL(ncclAllReduce,
                  (const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                   ncclComm_t comm, ncclStream_t stream),

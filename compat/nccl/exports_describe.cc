@@ -1,4 +1,4 @@
-// What programs ask of the library and of a communicator, and memory.
+// Questions about the library and communicators, and memory.
 #include <string>
 #include <unordered_map>
 
@@ -8,7 +8,7 @@ using namespace hetccl::nccl;
 
 namespace {
 
-// Of the newest NCCL whose calls stand here, where there is no vendor's.
+// The version of the newest NCCL whose calls stand here, told where there is no vendor's.
 constexpr int kVersion = 23'203;
 
 const char* text_of(ncclResult_t result) {
@@ -128,60 +128,20 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResul
 }
 HETCCL_NCCL_PROFILED(ncclCommGetAsyncError)
 
-HETCCL_NCCL_EXPORT ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
-  return dispatch(
-      comm, Symbol::ncclCommCount,
-      [&](ncclComm_t own) {
-        return call_vendor<decltype(::ncclCommCount)>(*vendor(), Symbol::ncclCommCount, own, count);
-      },
-      [&](hetcclComm_t mixed) { return hetcclCommCount(mixed, count); });
-}
-HETCCL_NCCL_PROFILED(ncclCommCount)
+HETCCL_NCCL_CALL(ncclCommCount, (ncclComm_t comm, int* count), (own, count),
+                 hetcclCommCount(mixed, count))
 
-HETCCL_NCCL_EXPORT ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
-  return dispatch(
-      comm, Symbol::ncclCommUserRank,
-      [&](ncclComm_t own) {
-        return call_vendor<decltype(::ncclCommUserRank)>(*vendor(), Symbol::ncclCommUserRank, own,
-                                                         rank);
-      },
-      [&](hetcclComm_t mixed) { return hetcclCommUserRank(mixed, rank); });
-}
-HETCCL_NCCL_PROFILED(ncclCommUserRank)
+HETCCL_NCCL_CALL(ncclCommUserRank, (ncclComm_t comm, int* rank), (own, rank),
+                 hetcclCommUserRank(mixed, rank))
 
-HETCCL_NCCL_EXPORT ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
-  return dispatch(
-      comm, Symbol::ncclCommCuDevice,
-      [&](ncclComm_t own) {
-        return call_vendor<decltype(::ncclCommCuDevice)>(*vendor(), Symbol::ncclCommCuDevice, own,
-                                                         device);
-      },
-      [&](hetcclComm_t mixed) { return hetcclCommCuDevice(mixed, device); });
-}
-HETCCL_NCCL_PROFILED(ncclCommCuDevice)
+HETCCL_NCCL_CALL(ncclCommCuDevice, (ncclComm_t comm, int* device), (own, device),
+                 hetcclCommCuDevice(mixed, device))
 
-HETCCL_NCCL_EXPORT ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes,
-                                                 void** place) {
-  return dispatch(
-      comm, Symbol::ncclCommRegister,
-      [&](ncclComm_t own) {
-        return call_vendor<decltype(::ncclCommRegister)>(*vendor(), Symbol::ncclCommRegister, own,
-                                                         memory, bytes, place);
-      },
-      [&](hetcclComm_t mixed) { return hetcclCommRegister(mixed, memory, bytes, place); });
-}
-HETCCL_NCCL_PROFILED(ncclCommRegister)
+HETCCL_NCCL_CALL(ncclCommRegister, (ncclComm_t comm, void* memory, size_t bytes, void** place),
+                 (own, memory, bytes, place), hetcclCommRegister(mixed, memory, bytes, place))
 
-HETCCL_NCCL_EXPORT ncclResult_t ncclCommDeregister(ncclComm_t comm, void* place) {
-  return dispatch(
-      comm, Symbol::ncclCommDeregister,
-      [&](ncclComm_t own) {
-        return call_vendor<decltype(::ncclCommDeregister)>(*vendor(), Symbol::ncclCommDeregister,
-                                                           own, place);
-      },
-      [&](hetcclComm_t mixed) { return hetcclCommDeregister(mixed, place); });
-}
-HETCCL_NCCL_PROFILED(ncclCommDeregister)
+HETCCL_NCCL_CALL(ncclCommDeregister, (ncclComm_t comm, void* place), (own, place),
+                 hetcclCommDeregister(mixed, place))
 
 // The vendor's own memory; where there is none, hetccl's.
 HETCCL_NCCL_EXPORT ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {

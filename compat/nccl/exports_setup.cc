@@ -43,10 +43,8 @@ ncclResult_t init_vendors(ncclComm_t* comm, int n_ranks, const ncclUniqueId& id,
                   "vendor's: " +
                       why_no_vendor());
   }
-  if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess) return begun;
-  return finish_vendor(
-      call_vendor<ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*)>(
-          *vendor(), Symbol::ncclCommInitRankConfig, comm, n_ranks, id, rank, config));
+  return pass_to_vendor<ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*)>(
+      Symbol::ncclCommInitRankConfig, comm, n_ranks, id, rank, config);
 }
 
 ncclResult_t init(const char* call, ncclComm_t* comm, int n_ranks, const ncclUniqueId& id, int rank,
@@ -134,14 +132,6 @@ ncclResult_t end(Handle& handle, Symbol symbol) {
   return group.end_after([communicator] { return communicator->destroy(); });
 }
 
-// The same of a communicator that the vendor's library has made by itself.
-ncclResult_t end_vendors(ncclComm_t comm, Symbol symbol) {
-  if (vendor() == nullptr || vendor()->find(symbol) == nullptr)
-    return refuse_without_vendor(symbol);
-  if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess) return begun;
-  return finish_vendor(call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), symbol, comm));
-}
-
 }  // namespace
 
 HETCCL_NCCL_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -179,12 +169,8 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int n
     if (ids == nullptr) return null_argument(kCall, "commIds");
     if (n_ids < 1) return refuse(ncclInvalidArgument, std::string(kCall) + ": there is no id");
     if (is_ours(*ids)) return init(kCall, comm, n_ranks, *ids, rank, config);
-    if (vendor() == nullptr || vendor()->find(Symbol::ncclCommInitRankScalable) == nullptr)
-      return refuse_without_vendor(Symbol::ncclCommInitRankScalable);
-    if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess)
-      return begun;
-    return finish_vendor(call_vendor<decltype(::ncclCommInitRankScalable)>(
-        *vendor(), Symbol::ncclCommInitRankScalable, comm, n_ranks, rank, n_ids, ids, config));
+    return pass_to_vendor<decltype(::ncclCommInitRankScalable)>(
+        Symbol::ncclCommInitRankScalable, comm, n_ranks, rank, n_ids, ids, config);
   });
 }
 HETCCL_NCCL_PROFILED(ncclCommInitRankScalable)
@@ -195,13 +181,8 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t* comms, int n_devices
   return guarded([&]() -> ncclResult_t {
     constexpr Symbol kSymbol = Symbol::ncclCommInitAll;
     if (comms == nullptr) return null_argument(name_of(kSymbol), "comms");
-    if (serving_vendor() != nullptr) {
-      if (vendor()->find(kSymbol) == nullptr) return refuse_without_vendor(kSymbol);
-      if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess)
-        return begun;
-      return finish_vendor(
-          call_vendor<decltype(::ncclCommInitAll)>(*vendor(), kSymbol, comms, n_devices, devices));
-    }
+    if (serving_vendor() != nullptr)
+      return pass_to_vendor<decltype(::ncclCommInitAll)>(kSymbol, comms, n_devices, devices);
     if (n_devices < 1) return refuse(ncclInvalidArgument, "ncclCommInitAll: ndev is not positive");
     ncclUniqueId id;
     if (const ncclResult_t made = ncclGetUniqueId(&id); made != ncclSuccess) return made;
@@ -268,7 +249,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return guarded([&]() -> ncclResult_t {
     if (comm == nullptr) return ncclSuccess;
     if (Handle* const handle = handle_of(comm)) return end(*handle, Symbol::ncclCommDestroy);
-    return end_vendors(comm, Symbol::ncclCommDestroy);
+    return pass_to_vendor<ncclResult_t(ncclComm_t)>(Symbol::ncclCommDestroy, comm);
   });
 }
 HETCCL_NCCL_PROFILED(ncclCommDestroy)
@@ -277,7 +258,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return guarded([&]() -> ncclResult_t {
     if (comm == nullptr) return ncclSuccess;
     if (Handle* const handle = handle_of(comm)) return end(*handle, Symbol::ncclCommAbort);
-    return end_vendors(comm, Symbol::ncclCommAbort);
+    return pass_to_vendor<ncclResult_t(ncclComm_t)>(Symbol::ncclCommAbort, comm);
   });
 }
 HETCCL_NCCL_PROFILED(ncclCommAbort)

@@ -28,24 +28,17 @@ ncclResult_t code_of(ErrorCode code) {
   return ncclInternalError;
 }
 
-ErrorCode code_of(hetcclResult_t result) {
+// hetccl's values are NCCL's, but for those that older programs for NCCL do not know.
+ncclResult_t code_of(hetcclResult_t result) {
   switch (result) {
     case hetcclUnsupported:
-      return ErrorCode::Unsupported;
-    case hetcclSystemError:
-      return ErrorCode::SystemError;
-    case hetcclInvalidArgument:
-      return ErrorCode::InvalidArgument;
-    case hetcclInvalidUsage:
-      return ErrorCode::InvalidUsage;
-    case hetcclRemoteError:
-      return ErrorCode::RemoteError;
+      return ncclInvalidUsage;
     case hetcclTimeout:
-      return ErrorCode::Timeout;
+      return ncclRemoteError;
     case hetcclAborted:
-      return ErrorCode::Aborted;
+      return ncclInternalError;
     default:
-      return ErrorCode::InternalError;
+      return static_cast<ncclResult_t>(result);
   }
 }
 
@@ -60,7 +53,7 @@ Outcome outcome_of(hetcclResult_t result, hetcclComm_t comm) {
   if (result == hetcclInProgress) return {ncclInProgress, ""};
   const char* text = hetcclGetLastError(nullptr);
   if (*text == '\0' && comm != nullptr) text = hetcclGetLastError(comm);
-  return {code_of(code_of(result)), *text == '\0' ? hetcclGetErrorString(result) : text};
+  return {code_of(result), *text == '\0' ? hetcclGetErrorString(result) : text};
 }
 
 const Log& log() {
