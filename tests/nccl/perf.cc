@@ -1,7 +1,7 @@
 // A program for NCCL in the manner of nccl-tests, which knows nothing of hetccl: one process for
 // each rank (RANK, WORLD_SIZE, LOCAL_RANK), which meet by a file. Buffers lie in the memory of the
-// process's GPU, or in the host's where there is none. Prints nccl-tests' columns on rank 0, and
-// exits with 1 where a value is wrong.
+// process's GPU, or in the host's where there is none. NCCL_PERF_RUNTIME names the GPU's runtime:
+// cuda, or hip. Prints nccl-tests' columns on rank 0, and exits with 1 where a value is wrong.
 //   nccl_perf ID_FILE [-b BYTES] [-e BYTES] [-f FACTOR] [-n TIMES] [-w WARM_UPS] [-c COLLECTIVE]
 #include <dlfcn.h>
 #include <unistd.h>
@@ -34,33 +34,43 @@ int number(const char* variable, int otherwise) {
   return text != nullptr ? std::atoi(text) : otherwise;
 }
 
-// CUDA's runtime, or the host's memory under the same calls.
+// A GPU's memory by its runtime, CUDA's or HIP's, whose calls differ by their first letters; or the
+// host's.
 class Memory {
  public:
   explicit Memory(int local_rank) {
-    for (const char* name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so"}) {
-      if (library_ == nullptr) library_ = ::dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+    const char* const named = std::getenv("NCCL_PERF_RUNTIME");
+    if (named != nullptr) runtime_ = named;
+    const std::vector<const char*> files =
+        runtime_ == "hip" ? std::vector{"libamdhip64.so.7", "libamdhip64.so.6"}
+                          : std::vector{"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
+    for (const char* file : files) {
+      if (library_ == nullptr) library_ = ::dlopen(file, RTLD_NOW | RTLD_GLOBAL);
     }
     int devices = 0;
     has_gpu_ =
-        library_ != nullptr && call<int(int*)>("cudaGetDeviceCount")(&devices) == 0 && devices > 0;
+        library_ != nullptr && call<int(int*)>("GetDeviceCount")(&devices) == 0 && devices > 0;
+    if (!has_gpu_ && named != nullptr) {
+      std::fprintf(stderr, "NCCL_PERF_RUNTIME=%s: no GPU\n", named);
+      std::exit(1);
+    }
     if (!has_gpu_) return;
-    call<int(int)>("cudaSetDevice")(local_rank % devices);
-    call<int(void**)>("cudaStreamCreate")(&stream_);
+    call<int(int)>("SetDevice")(local_rank % devices);
+    call<int(void**)>("StreamCreate")(&stream_);
   }
   [[nodiscard]] void* stream() const { return stream_; }
-  [[nodiscard]] const char* where() const { return has_gpu_ ? "GPU" : "host"; }
+  [[nodiscard]] std::string where() const { return has_gpu_ ? runtime_ + " GPU" : "host"; }
   float* allocate(size_t bytes) {
     void* memory = nullptr;
     if (has_gpu_)
-      call<int(void**, size_t)>("cudaMalloc")(&memory, bytes);
+      call<int(void**, size_t)>("Malloc")(&memory, bytes);
     else
       memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     return static_cast<float*>(memory);
   }
   void free(float* memory) {
     if (has_gpu_)
-      call<int(void*)>("cudaFree")(memory);
+      call<int(void*)>("Free")(memory);
     else
       std::free(memory);
   }
@@ -73,22 +83,23 @@ class Memory {
     return target;
   }
   void wait() {
-    if (has_gpu_) call<int(void*)>("cudaStreamSynchronize")(stream_);
+    if (has_gpu_) call<int(void*)>("StreamSynchronize")(stream_);
   }
 
  private:
   template <typename Function>
   Function* call(const char* name) {
-    return reinterpret_cast<Function*>(::dlsym(library_, name));
+    return reinterpret_cast<Function*>(::dlsym(library_, (runtime_ + name).c_str()));
   }
   void copy(float* target, const float* source, size_t count) {
-    constexpr int kDefault = 4;  // cudaMemcpyDefault
+    constexpr int kDefault = 4;  // cudaMemcpyDefault, hipMemcpyDefault
     if (has_gpu_)
-      call<int(void*, const void*, size_t, int)>("cudaMemcpy")(target, source,
-                                                               count * sizeof(float), kDefault);
+      call<int(void*, const void*, size_t, int)>("Memcpy")(target, source, count * sizeof(float),
+                                                           kDefault);
     else
       std::memcpy(target, source, count * sizeof(float));
   }
+  std::string runtime_ = "cuda";
   void* library_ = nullptr;
   void* stream_ = nullptr;
   bool has_gpu_ = false;
@@ -235,6 +246,7 @@ struct Options {
 
 struct Timed {
   double us = 0;
+  double until_returns = 0;  // of `us`, until the call returns, mean
   size_t wrong = 0;
 };
 
@@ -251,8 +263,11 @@ Timed measure(const Job& job, const Collective& what, const Options& options, si
   if (in_place && sends < receives) send = recv + what.offset(job.rank) * count;
   if (in_place && sends > receives) recv = send + what.offset(job.rank) * count;
   Timed timed;
-  const auto run = [&](int times) {
+  const auto enqueue = [&](int times) {
     for (int i = 0; i < times; ++i) check(what.run(job, send, recv, count), "a call");
+  };
+  const auto run = [&](int times) {
+    enqueue(times);
     job.memory.wait();
   };
   job.memory.put(send, input);
@@ -263,10 +278,14 @@ Timed measure(const Job& job, const Collective& what, const Options& options, si
     timed.wrong += std::isnan(want) || output[at] == want ? 0 : 1;
   }
   run(options.warm_ups);
+  using Microseconds = std::chrono::duration<double, std::micro>;
   const auto begin = std::chrono::steady_clock::now();
-  run(options.times);
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  enqueue(options.times);
+  const Microseconds called = std::chrono::steady_clock::now() - begin;
+  job.memory.wait();
+  const Microseconds took = std::chrono::steady_clock::now() - begin;
   timed.us = took.count() / options.times;
+  timed.until_returns = called.count() / options.times;
   job.memory.free(first);
   if (!in_place) job.memory.free(second);
   return timed;
@@ -334,17 +353,17 @@ int main(int argc, char** argv) {
   }
   const int rank = number("RANK", 0), n_ranks = number("WORLD_SIZE", 1);
   Memory memory(number("LOCAL_RANK", rank));
+  const auto begin = std::chrono::steady_clock::now();
   const ncclUniqueId id = meet(options, rank);
   ncclComm_t comm = nullptr;
-  const auto begin = std::chrono::steady_clock::now();
   check(ncclCommInitRank(&comm, n_ranks, id, rank), "ncclCommInitRank");
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
   const Job job{rank, n_ranks, comm, memory};
   int version = 0;
   check(ncclGetVersion(&version), "ncclGetVersion");
   if (rank == 0) {
-    std::printf("# nccl version %d, %d ranks, memory of the %s, init %.1f ms\n", version, n_ranks,
-                memory.where(), took.count());
+    std::printf("# nccl version %d, %d ranks, memory of the %s, id and init %.1f ms\n", version,
+                n_ranks, memory.where().c_str(), took.count());
     std::printf(
         "# %s: size(B) count type redop root | out of place: time(us) algbw busbw #wrong | "
         "in place: the same (GB/s)\n",
@@ -364,7 +383,7 @@ int main(int argc, char** argv) {
     std::printf("%12.0f %12zu    float %7s %5s", size, count * blocks, what.op, what.root);
     print(apart, size, what.bus_factor(n_ranks));
     if (what.offset) print(together, size, what.bus_factor(n_ranks));
-    std::printf("\n");
+    std::printf("\n# until a call returns: %.2f us\n", apart.until_returns);
   }
   check(ncclCommDestroy(comm), "ncclCommDestroy");
   return wrong == 0 ? 0 : 1;
