@@ -42,7 +42,7 @@ std::optional<Call> call_of(int function, uint64_t bytes, uint64_t n_ranks) {
   return call;
 }
 
-tune::Place place_of(uint64_t n_ranks, uint64_t n_nodes) {
+tune::Fingerprint fingerprint_of(uint64_t n_ranks, uint64_t n_nodes) {
   const std::string text =
       format("nccl: %llu ranks on %llu nodes", static_cast<unsigned long long>(n_ranks),
              static_cast<unsigned long long>(n_nodes));

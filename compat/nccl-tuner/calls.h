@@ -19,10 +19,10 @@ struct Call {
 /// the root is in cluster 0.
 [[nodiscard]] std::optional<Call> call_of(int function, uint64_t bytes, uint64_t n_ranks);
 
-/// With which the summaries of these places begin.
-inline constexpr std::string_view kPlacePrefix = "nccl: ";
-/// Where settings of NCCL's own communicators are kept in HETCCL_TUNE_FILE. It holds what NCCL
+/// The beginning of the summaries of these fingerprints.
+inline constexpr std::string_view kSummaryPrefix = "nccl: ";
+/// Under which settings of NCCL's own communicators are kept in HETCCL_TUNE_FILE: made of what NCCL
 /// tells to all ranks alike, since all must find the same.
-[[nodiscard]] tune::Place place_of(uint64_t n_ranks, uint64_t n_nodes);
+[[nodiscard]] tune::Fingerprint fingerprint_of(uint64_t n_ranks, uint64_t n_nodes);
 
 }  // namespace hetccl::nccl_tuner
