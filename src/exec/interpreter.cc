@@ -193,7 +193,7 @@ Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slic
   if (!frame.op.travels(code.message, slice)) return {};
   const lower::Message& message = frame.op.code->messages[code.message];
   HETCCL_ASSIGN(Window* const window, window_of(frame, message));
-  const auto placed = window->out.placed(frame.op.bytes_of(message.region, slice));
+  const auto placed = window->out.place(frame.op.bytes_of(message.region, slice));
   frame.op.ring_place(code.message, slice) = window->out_memory(placed.offset);
   // Whatever the message before has waited for: it may be on another stream.
   if (!placed.needed || window->read_there().reached(*placed.needed)) return {};
@@ -204,7 +204,7 @@ Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice
   if (!frame.op.travels(code.message, slice)) return {};
   const lower::Message& message = frame.op.code->messages[code.message];
   HETCCL_ASSIGN(Window* const window, window_of(frame, message));
-  const auto placed = window->in.placed(frame.op.bytes_of(message.region, slice));
+  const auto placed = window->in.place(frame.op.bytes_of(message.region, slice));
   frame.op.ring_place(code.message, slice) = window->in_memory(placed.offset);
   return {};
 }

@@ -158,7 +158,7 @@ class Wire {
   std::deque<Lane> lanes_;     // by peers as they were connected
   std::vector<Lane*> shared_;  // that have windows
   AnySource any_;
-  size_t next_any_ = 0;  // the place in `lanes_` of which the next is asked first
+  size_t next_any_ = 0;  // the index in `lanes_` of the first to be asked
   std::atomic<uint64_t> bytes_sent_{0};
   std::optional<TimePoint> releasing_since_;
   Status status_;
