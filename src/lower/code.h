@@ -200,7 +200,8 @@ struct Sync {
   uint16_t step = 0;  ///< the plan step whose end it signals
 };
 
-struct Message {
+/// A message of a lane: a step's region travels so in each slice.
+struct LaneMessage {
   bool sends = false;
   uint16_t lane = 0;
   uint16_t step = 0;
@@ -225,7 +226,7 @@ struct Code {
   std::vector<Instruction> list;
   uint32_t body = 0, epilogue = 0;  ///< where the sections begin
   std::vector<Sync> syncs;
-  std::vector<Message> messages;
+  std::vector<LaneMessage> messages;
   std::vector<Lane> lanes;
   uint32_t n_slots = 1;           ///< of scratch and staging memory: slices in flight
   uint32_t last_lag = 0;          ///< of the body

@@ -143,7 +143,7 @@ TEST_CASE("a block of another length than its message") {
   Lowered lowered = lower_call(kUneven, topology, {1, 3 * kSlice, 2 * kSlice, 0});
   CHECK(fault(lowered) == "none");
   // Rank 1 takes the message for the block that it keeps.
-  for (lower::Message& message : lowered.codes[1].messages) {
+  for (lower::LaneMessage& message : lowered.codes[1].messages) {
     if (!message.sends) message.region.block = 1;
   }
   CHECK(fault(lowered) != "none");
