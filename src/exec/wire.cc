@@ -115,7 +115,7 @@ bool Wire::poll(TimePoint now) {
 }
 
 Wire::Pending Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
-  const auto list_of = [&](const lower::Lane& one) -> const std::vector<uint32_t>& {
+  const auto list_of = [&](const lower::LaneQueues& one) -> const std::vector<uint32_t>& {
     return queue.list == List::Sends   ? one.sends
            : queue.list == List::Recvs ? one.recvs
                                        : one.acknowledgements;
@@ -132,11 +132,12 @@ Wire::Pending Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
   for (; cursor.operation < end; cursor = {cursor.operation + 1}) {
     Operation& op = operations.at(cursor.operation);
     const auto& lanes = op.code->lanes;
-    const auto mine =
-        lane.for_messages
-            ? lanes.begin()
-            : std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
-                               [](const lower::Lane& one, int peer) { return one.peer < peer; });
+    const auto mine = lane.for_messages
+                          ? lanes.begin()
+                          : std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
+                                             [](const lower::LaneQueues& one, int peer) {
+                                               return one.peer < peer;
+                                             });
     if (mine == lanes.end() || (!lane.for_messages && mine->peer != lane.peer)) continue;
     const Issue issue = cursor.walk.at(*op.code, list_of(*mine), op.n_slices);
     if (issue.index != kEnd) return {&op, issue};

@@ -70,12 +70,12 @@ bool Code::runs_on_user_stream() const {
 }
 
 void index_lanes(Code& code) {
-  for (Lane& lane : code.lanes)
+  for (LaneQueues& lane : code.lanes)
     lane.sends.clear(), lane.recvs.clear(), lane.acknowledgements.clear();
   for (uint32_t i = 0; i < code.epilogue; ++i) {
     const QueueId queue = code.list[i].queue;
     if (is_stream(queue)) continue;
-    Lane& lane = code.lanes[lane_of(queue)];
+    LaneQueues& lane = code.lanes[lane_of(queue)];
     const QueueKind kind = kind_of(queue);
     auto& list = kind == QueueKind::Send   ? lane.sends
                  : kind == QueueKind::Recv ? lane.recvs

@@ -210,10 +210,9 @@ struct LaneMessage {
   plan::Region region{};  ///< what it carries
 };
 
-/// How the messages to and from one peer go.
-struct Lane {
+/// The queues of the lane to one peer: indices of their body and prologue instructions.
+struct LaneQueues {
   int peer = -1;
-  /// Body and prologue instructions of its queues.
   std::vector<uint32_t> sends, recvs, acknowledgements;
 };
 
@@ -227,7 +226,7 @@ struct Code {
   uint32_t body = 0, epilogue = 0;  ///< where the sections begin
   std::vector<Sync> syncs;
   std::vector<LaneMessage> messages;
-  std::vector<Lane> lanes;
+  std::vector<LaneQueues> lanes;
   uint32_t n_slots = 1;           ///< of scratch and staging memory: slices in flight
   uint32_t last_lag = 0;          ///< of the body
   uint32_t scratch_blocks = 0;    ///< of each slot

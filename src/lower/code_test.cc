@@ -52,7 +52,7 @@ TEST_CASE("a queue walks its instructions in the order in which all are issued")
                 return {};
               }).ok());
       for (size_t lane = 0; lane < code.lanes.size(); ++lane) {
-        const Lane& queues = code.lanes[lane];
+        const LaneQueues& queues = code.lanes[lane];
         for (const auto& [kind, list] :
              {std::pair(QueueKind::Send, &queues.sends), std::pair(QueueKind::Recv, &queues.recvs),
               std::pair(QueueKind::Acknowledge, &queues.acknowledgements)}) {

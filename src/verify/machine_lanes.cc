@@ -11,7 +11,7 @@ using lower::Opcode;
 
 namespace {
 
-const std::vector<uint32_t>& list_of(const lower::Lane& lane, lower::QueueKind kind) {
+const std::vector<uint32_t>& list_of(const lower::LaneQueues& lane, lower::QueueKind kind) {
   return kind == lower::QueueKind::Send   ? lane.sends
          : kind == lower::QueueKind::Recv ? lane.recvs
                                           : lane.acknowledgements;
