@@ -8,7 +8,7 @@
 
 namespace hetccl::nccl_tuner {
 
-struct Call {
+struct TunedCall {
   tune::Key key;
   uint64_t bytes = 0;  ///< of a block
   /// Alike for like calls.
@@ -17,7 +17,7 @@ struct Call {
 /// Nothing for a function that is not tuned. `bytes`: as NCCL counts them, all blocks of an
 /// all-gather together. NCCL tells neither type nor root: in the key elements have one byte, and
 /// the root is in cluster 0.
-[[nodiscard]] std::optional<Call> call_of(int function, uint64_t bytes, uint64_t n_ranks);
+[[nodiscard]] std::optional<TunedCall> call_of(int function, uint64_t bytes, uint64_t n_ranks);
 
 /// The beginning of the summaries of these fingerprints.
 inline constexpr std::string_view kSummaryPrefix = "nccl: ";

@@ -94,7 +94,7 @@ TEST_CASE("files that differ by rank: what rank 0 has read holds on all ranks, o
     plan::Resources resources;
     resources.tactic.algorithm = static_cast<uint8_t>(algorithm + 1);
     resources.tactic.protocol = static_cast<uint8_t>(kSimple + 1);
-    const Call call = *call_of(kAllReduce, kMiB, kJobRanks);
+    const TunedCall call = *call_of(kAllReduce, kMiB, kJobRanks);
     tune::Knowledge file;
     file.add(fingerprint_of(kJobRanks, 1),
              {{call.key, tune::vendor_setting(resources), call.bytes, 1, 2}}, 1);

@@ -30,7 +30,7 @@ plan::Resources resources(int algorithm, int protocol, int channels = 0) {
 }
 
 tune::Learnt learnt(int function, size_t bytes, const plan::Resources& resources) {
-  const Call call = *call_of(function, bytes, kRanks);
+  const TunedCall call = *call_of(function, bytes, kRanks);
   return {call.key, tune::vendor_setting(resources), call.bytes, 80, 100, 5};
 }
 
