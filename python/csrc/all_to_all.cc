@@ -52,16 +52,12 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor& output, 
                                                             std::vector<int64_t>& input_splits,
                                                             const c10d::AllToAllOptions& opts) {
   const Where where{"all_to_all_single", rank_};
-  Request request;
+  Request request(c10d::OpType::ALLTOALL_BASE, "hetccl:all_to_all_single", {input}, {output});
   const at::Tensor from = packed(where, request, input, Use::In);
   const at::Tensor to = packed(where, request, output, Use::Out);
   check_tensor(where, "the input", from);
   check_tensor(where, "the output", to);
   check_same_type(where, "the output", to, from);
-  request.type = c10d::OpType::ALLTOALL_BASE;
-  request.title = "hetccl:all_to_all_single";
-  request.inputs = {input};
-  request.outputs = {output};
   add_all_to_all(request, to, counts_by_rank(where, "the output", to, output_splits, size_), from,
                  counts_by_rank(where, "the input", from, input_splits, size_));
   return submit(std::move(request), opts);
@@ -75,15 +71,11 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall(Tensors& outputs, Tensors
   TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_), "hetccl: all_to_all on rank ",
                     rank_, ": the lists have ", inputs.size(),
                     " tensors, but must have one per rank: ", size_);
-  Request request;
+  Request request(c10d::OpType::ALLTOALL, "hetccl:all_to_all", inputs, outputs);
   const Tensors from = local(where, request, inputs, Use::In);
   const Tensors to = local(where, request, outputs, Use::Out);
   check_parts(where, "input", from, size_, "its own output", to[own]);
   check_parts(where, "output", to, size_, "its own input", from[own]);
-  request.type = c10d::OpType::ALLTOALL;
-  request.title = "hetccl:all_to_all";
-  request.inputs = inputs;
-  request.outputs = outputs;
   const Flat sent(from), received(to);
   sent.fill(from);
   request.staging.push_back(sent.buffer());

@@ -186,9 +186,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
   if (block->refusal != nullptr) std::rethrow_exception(block->refusal);
   start_kept(*block);
   if (block->works.size() == 1) return block->works.front();
-  Request request;
-  request.type = c10d::OpType::COALESCED;
-  request.title = "hetccl:coalesced";
+  Request request(c10d::OpType::COALESCED, "hetccl:coalesced");
   request.members = std::move(block->works);
   for (const auto& member : request.members) {
     const Tensors outputs = member->result();
@@ -220,10 +218,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   const Where where{"all_reduce", rank_};
   check_lists(where, tensors.size(), tensors.size());
-  Request request;
-  request.type = tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
-  request.title = "hetccl:all_reduce";
-  request.inputs = request.outputs = tensors;
+  Request request(tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED,
+                  "hetccl:all_reduce", tensors, tensors);
   for (const at::Tensor& tensor : packed(where, request, tensors, Use::InOut)) {
     check_tensor(where, "tensor", tensor);
     void* const data = tensor.mutable_data_ptr();
@@ -238,12 +234,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
   const Where where{"broadcast", rank_};
   check_one(where, tensors.size());
   check_root(where.operation, opts.rootRank);
-  Request request;
+  Request request(c10d::OpType::BROADCAST, "hetccl:broadcast", tensors, tensors);
   const at::Tensor tensor = packed(where, request, tensors.front(), Use::InOut);
   check_tensor(where, "tensor", tensor);
-  request.type = c10d::OpType::BROADCAST;
-  request.title = "hetccl:broadcast";
-  request.inputs = request.outputs = tensors;
   add_broadcast(request, tensor, static_cast<int>(opts.rootRank));
   return submit(std::move(request), opts);
 }
@@ -253,12 +246,9 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
   const Where where{"reduce", rank_};
   check_one(where, tensors.size());
   check_root(where.operation, opts.rootRank);
-  Request request;
+  Request request(c10d::OpType::REDUCE, "hetccl:reduce", tensors, tensors);
   const at::Tensor tensor = packed(where, request, tensors.front(), Use::InOut);
   check_tensor(where, "tensor", tensor);
-  request.type = c10d::OpType::REDUCE;
-  request.title = "hetccl:reduce";
-  request.inputs = request.outputs = tensors;
   void* const data = tensor.mutable_data_ptr();
   request.calls.emplace_back(hetcclCallReduce, reducible(where, tensor, opts.reduceOp), data, data,
                              static_cast<int>(opts.rootRank));
@@ -294,11 +284,8 @@ void HetcclBackend::add_all_gather(Request& request, const char* name, const Ten
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                               const c10d::AllgatherOptions& opts) {
-  Request request;
-  request.type = c10d::OpType::_ALLGATHER_BASE;
-  request.title = "hetccl:all_gather_into_tensor";
-  request.inputs = {input};
-  request.outputs = {output};
+  Request request(c10d::OpType::_ALLGATHER_BASE, "hetccl:all_gather_into_tensor", {input},
+                  {output});
   constexpr const char* kCall = "all_gather_into_tensor";
   add_all_gather(request, kCall, packed({kCall, rank_}, request, output, Use::Out),
                  packed({kCall, rank_}, request, input, Use::In));
@@ -309,11 +296,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   constexpr const char* kCall = "all_gather_into_tensor_coalesced";
   check_lists({kCall, rank_}, outputs.size(), inputs.size());
-  Request request;
-  request.type = c10d::OpType::COALESCED;
-  request.title = "hetccl:all_gather_into_tensor_coalesced";
-  request.inputs = inputs;
-  request.outputs = outputs;
+  Request request(c10d::OpType::COALESCED, "hetccl:all_gather_into_tensor_coalesced", inputs,
+                  outputs);
   const Tensors to = packed({kCall, rank_}, request, outputs, Use::Out);
   const Tensors from = packed({kCall, rank_}, request, inputs, Use::In);
   for (size_t i = 0; i < from.size(); ++i) add_all_gather(request, kCall, to[i], from[i]);
@@ -326,11 +310,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& ou
   const Where where{"all_gather", rank_};
   check_one(where, inputs.size());
   check_lists(where, outputs.size(), inputs.size());
-  Request request;
-  request.type = c10d::OpType::ALLGATHER;
-  request.title = "hetccl:all_gather";
-  request.inputs = inputs;
-  request.outputs = outputs.front();
+  Request request(c10d::OpType::ALLGATHER, "hetccl:all_gather", inputs, outputs.front());
   add_all_gather(request, where.operation, local(where, request, outputs.front(), Use::Out),
                  packed(where, request, inputs.front(), Use::In));
   return submit(std::move(request), opts);
@@ -340,10 +320,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_coalesced(
     std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   const Where where{"all_gather_coalesced", rank_};
   check_lists(where, outputs.size(), static_cast<size_t>(size_));
-  Request request;
-  request.type = c10d::OpType::ALLGATHER_COALESCED;
-  request.title = "hetccl:all_gather_coalesced";
-  request.inputs = inputs;
+  Request request(c10d::OpType::ALLGATHER_COALESCED, "hetccl:all_gather_coalesced", inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors parts;  // of input i, by rank; c10d passes a list by input for each rank
     for (const Tensors& of_rank : outputs) {
@@ -371,11 +348,8 @@ void HetcclBackend::add_reduce_scatter(Request& request, const char* name, const
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
-  Request request;
-  request.type = c10d::OpType::_REDUCE_SCATTER_BASE;
-  request.title = "hetccl:reduce_scatter_tensor";
-  request.inputs = {input};
-  request.outputs = {output};
+  Request request(c10d::OpType::_REDUCE_SCATTER_BASE, "hetccl:reduce_scatter_tensor", {input},
+                  {output});
   constexpr const char* kCall = "reduce_scatter_tensor";
   add_reduce_scatter(request, kCall, packed({kCall, rank_}, request, output, Use::Out),
                      packed({kCall, rank_}, request, input, Use::In), opts.reduceOp);
@@ -386,11 +360,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kCall = "reduce_scatter_tensor_coalesced";
   check_lists({kCall, rank_}, outputs.size(), inputs.size());
-  Request request;
-  request.type = reduce_scatter_coalesced_type();
-  request.title = "hetccl:reduce_scatter_tensor_coalesced";
-  request.inputs = inputs;
-  request.outputs = outputs;
+  Request request(reduce_scatter_coalesced_type(), "hetccl:reduce_scatter_tensor_coalesced", inputs,
+                  outputs);
   const Tensors to = packed({kCall, rank_}, request, outputs, Use::Out);
   const Tensors from = packed({kCall, rank_}, request, inputs, Use::In);
   for (size_t i = 0; i < from.size(); ++i) {
@@ -404,14 +375,10 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   const Where where{"reduce_scatter", rank_};
   check_one(where, outputs.size());
   check_lists(where, outputs.size(), inputs.size());
-  Request request;
+  Request request(c10d::OpType::REDUCE_SCATTER, "hetccl:reduce_scatter", inputs.front(), outputs);
   const at::Tensor output = packed(where, request, outputs.front(), Use::Out);
   const Tensors parts = local(where, request, inputs.front(), Use::In);
   check_parts(where, "input", parts, size_, "the output", output);
-  request.type = c10d::OpType::REDUCE_SCATTER;
-  request.title = "hetccl:reduce_scatter";
-  request.inputs = inputs.front();
-  request.outputs = outputs;
   const Flat flat(parts);
   flat.fill(parts);
   request.staging.push_back(flat.buffer());
@@ -427,9 +394,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions& opts) {
-  Request request;
-  request.type = c10d::OpType::BARRIER;
-  request.title = "hetccl:barrier";
+  Request request(c10d::OpType::BARRIER, "hetccl:barrier");
   open(opts.device);
   request.calls.emplace_back(hetcclCallBarrier, Elements{0, hetcclInt8}, nullptr, nullptr);
   return submit(std::move(request), opts);

@@ -81,10 +81,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::all_reduce_with_residual(const at:
                                                                        const at::Tensor& residual,
                                                                        const c10d::ReduceOp& op) {
   const Where where{"all_reduce_with_residual", rank_};
-  Request request;
-  request.type = c10d::OpType::ALLREDUCE;
-  request.title = "hetccl:all_reduce_with_residual";
-  request.inputs = request.outputs = {tensor};
+  Request request(c10d::OpType::ALLREDUCE, "hetccl:all_reduce_with_residual", {tensor}, {tensor});
   const at::Tensor data = packed(where, request, tensor, Use::InOut);
   check_tensor(where, "tensor", data);
   check_dense(where, "residual", residual);

@@ -30,9 +30,7 @@ ApiCall call_of(bool sends, const at::Tensor& tensor, int peer, int tag) {
 
 Request HetcclBackend::merge(std::vector<Request> messages) {
   if (messages.size() == 1) return std::move(messages.front());
-  Request request;
-  request.type = c10d::OpType::COALESCED;
-  request.title = "hetccl:messages";
+  Request request(c10d::OpType::COALESCED, "hetccl:messages");
   request.order = {OrderKey::Kind::Several};
   for (Request& message : messages) {
     append(request.inputs, message.inputs);
@@ -87,12 +85,10 @@ Request HetcclBackend::describe_message(const Where& where, OrderKey::Kind kind,
   TORCH_CHECK_VALUE(tag >= 0, "hetccl: ", where.operation, " on rank ", rank_, ": tag ", tag,
                     " is negative");
   const bool sends = kind == OrderKey::Kind::Send;
-  Request request;
+  Request request(sends ? c10d::OpType::SEND : c10d::OpType::RECV,
+                  sends ? "hetccl:send" : "hetccl:recv", tensors, tensors);
   const at::Tensor tensor = packed(where, request, tensors.front(), sends ? Use::In : Use::Out);
   check_tensor(where, "tensor", tensor);
-  request.type = sends ? c10d::OpType::SEND : c10d::OpType::RECV;
-  request.title = sends ? "hetccl:send" : "hetccl:recv";
-  request.inputs = request.outputs = tensors;
   request.order = {kind, peer};
   if (peer == rank_) {
     own = OwnMessage{sends, tag, tensor, std::move(request)};
@@ -174,11 +170,9 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::start_own_locked(OwnMessage messag
       throw;
     }
   }
-  Request done;
-  done.type = message.request.type;
-  done.title = message.request.title;
+  Request done(message.request.type, message.request.title, message.request.outputs,
+               message.request.outputs);
   done.order = {OrderKey::Kind::Send, rank_};
-  done.inputs = done.outputs = message.request.outputs;
   message.tensor = message.tensor.detach().clone();
   if (streams_ != nullptr) message.written = streams_->mark(streams_->current());
   message.request = {};
@@ -187,10 +181,8 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::start_own_locked(OwnMessage messag
 }
 
 c10::intrusive_ptr<HetcclWork> HetcclBackend::await_send(OwnMessage receive) {
-  Request later;
-  later.type = receive.request.type;
-  later.title = receive.request.title;
-  later.inputs = later.outputs = receive.request.outputs;
+  Request later(receive.request.type, receive.request.title, receive.request.outputs,
+                receive.request.outputs);
   later.device = device_;
   later.order = receive.request.order;
   auto watcher = watcher_of(later);
@@ -213,7 +205,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors& tensors, in
   const Where where{"recv from any rank", rank_};
   check_one(where, tensors.size());
   TORCH_CHECK_VALUE(tag >= 0, "hetccl: recv on rank ", rank_, ": tag ", tag, " is negative");
-  Request request;
+  Request request(c10d::OpType::RECVANYSOURCE, "hetccl:recv_anysource", tensors, tensors);
   const at::Tensor tensor = packed(where, request, tensors.front(), Use::Out);
   TORCH_CHECK_NOT_IMPLEMENTED(
       streams_ == nullptr, "hetccl: recv on rank ", rank_, ", which is in process group '", group_,
@@ -221,9 +213,6 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors& tensors, in
       ", must name the rank that sends (src=), as with NCCL; a group that this rank is in with its "
       "host memory can receive from any");
   check_tensor(where, "tensor", tensor);
-  request.type = c10d::OpType::RECVANYSOURCE;
-  request.title = "hetccl:recv_anysource";
-  request.inputs = request.outputs = tensors;
   request.order = {OrderKey::Kind::Recv, -1};
   request.source = std::make_shared<int>(-1);
   request.calls.push_back(

@@ -31,10 +31,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>& outpu
   const bool is_root = opts.rootRank == rank_;
   check_one(where, inputs.size());
   check_root_list(where, "output", outputs.size(), is_root);
-  Request request;
-  request.type = c10d::OpType::GATHER;
-  request.title = "hetccl:gather";
-  request.inputs = inputs;
+  Request request(c10d::OpType::GATHER, "hetccl:gather", inputs);
   const at::Tensor input = packed(where, request, inputs.front(), Use::In);
   check_tensor(where, "the input", input);
   void* to = nullptr;
@@ -60,10 +57,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors& outputs,
   const bool is_root = opts.rootRank == rank_;
   check_one(where, outputs.size());
   check_root_list(where, "input", inputs.size(), is_root);
-  Request request;
-  request.type = c10d::OpType::SCATTER;
-  request.title = "hetccl:scatter";
-  request.outputs = outputs;
+  Request request(c10d::OpType::SCATTER, "hetccl:scatter", {}, outputs);
   const at::Tensor output = packed(where, request, outputs.front(), Use::Out);
   check_tensor(where, "the output", output);
   const void* from = nullptr;

@@ -112,9 +112,7 @@ at::Tensor add_up(const Tensors& indices, const Tensors& values, at::IntArrayRef
 
 at::Tensor HetcclBackend::gather_shapes(const Where& where, const at::Tensor& tensor,
                                         std::chrono::milliseconds timeout) {
-  Request request;
-  request.type = c10d::OpType::ALLREDUCE;
-  request.title = "hetccl:all_reduce_sparse";
+  Request request(c10d::OpType::ALLREDUCE, "hetccl:all_reduce_sparse");
   const at::Tensor own = row_of(tensor).to(device_);
   at::Tensor all = at::empty({size_, kShapeLength}, own.options());
   request.inputs = {own};
@@ -129,7 +127,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
   const Where where{"all_reduce of a sparse tensor", rank_};
   check_one(where, tensors.size());
   check_sparse(where, tensors.front(), opts.reduceOp);
-  Request request;
+  Request request(c10d::OpType::_ALLREDUCE_SPARSE, "hetccl:all_reduce_sparse", tensors, tensors);
   const at::Tensor own = local(where, request, tensors.front(), Use::In).detach().coalesce();
   const at::Tensor gathered = gather_shapes(where, own, opts.timeout);
   std::vector<std::vector<int64_t>> indices_sizes, values_sizes;
@@ -149,9 +147,6 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
                    own_values = own._values().contiguous();
   const Blocks indices = make_blocks(own_indices, indices_sizes);
   const Blocks values = make_blocks(own_values, values_sizes);
-  request.type = c10d::OpType::_ALLREDUCE_SPARSE;
-  request.title = "hetccl:all_reduce_sparse";
-  request.inputs = request.outputs = tensors;
   add_exchange(request, own_indices, indices);
   add_exchange(request, own_values, values);
   request.conclude = [tensor = tensors.front(), indices = indices.of_rank, values = values.of_rank,

@@ -24,6 +24,10 @@ using Tensors = std::vector<at::Tensor>;
 /// What torch has asked for, as calls of the C API, and what they need until they are complete.
 /// Everything here is kept alive until then, whether or not the user keeps the Work.
 struct Request {
+  Request() = default;
+  Request(c10d::OpType kind, const char* name, Tensors from = {}, Tensors to = {})
+      : type(kind), title(name), inputs(std::move(from)), outputs(std::move(to)) {}
+
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* title = "";  ///< "hetccl:all_reduce": what the profiler shows
   Tensors inputs;          ///< as the user passed them
