@@ -10,6 +10,7 @@ using lower::Instruction;
 using lower::Issue;
 using lower::kEnd;
 using lower::Opcode;
+using lower::QueueKind;
 
 namespace {
 
@@ -115,14 +116,10 @@ bool Wire::poll(TimePoint now) {
 }
 
 Wire::Pending Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
-  const auto list_of = [&](const lower::LaneQueues& one) -> const std::vector<uint32_t>& {
-    return queue.list == List::Sends   ? one.sends
-           : queue.list == List::Recvs ? one.recvs
-                                       : one.acknowledgements;
-  };
   if (cursor.visitor != nullptr) {
     Operation& op = *cursor.visitor;
-    const Issue issue = cursor.visit.at(*op.code, list_of(op.code->lanes.front()), op.n_slices);
+    const Issue issue =
+        cursor.visit.at(*op.code, op.code->lanes.front().of(queue.kind), op.n_slices);
     if (issue.index != kEnd) return {&op, issue};
     cursor.visitor = nullptr;
   }
@@ -135,11 +132,11 @@ Wire::Pending Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
     const auto mine = lane.for_messages
                           ? lanes.begin()
                           : std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
-                                             [](const lower::LaneQueues& one, int peer) {
+                                             [](const lower::LaneCode& one, int peer) {
                                                return one.peer < peer;
                                              });
     if (mine == lanes.end() || (!lane.for_messages && mine->peer != lane.peer)) continue;
-    const Issue issue = cursor.walk.at(*op.code, list_of(*mine), op.n_slices);
+    const Issue issue = cursor.walk.at(*op.code, mine->of(queue.kind), op.n_slices);
     if (issue.index != kEnd) return {&op, issue};
   }
   return {};
@@ -242,11 +239,12 @@ void Wire::post(Lane& lane, Queue& queue, Pending pending, TimePoint now) {
   transfer.streams = op.call.resources.tcp_streams;
   if (options_.tracer != nullptr) options_.tracer->post(op, issue, now);
   ++queue.posted;
-  queue.list == List::Sends ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
+  queue.kind == QueueKind::Send ? lane.channel->post_send(transfer)
+                                : lane.channel->post_recv(transfer);
 }
 
 bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
-  const bool sends = queue.list == List::Sends;
+  const bool sends = queue.kind == QueueKind::Send;
   const uint64_t done = sends ? lane.channel->sends_completed() : lane.channel->recvs_completed();
   if (done == queue.completed) return false;
   if (!require(done > queue.completed, lane, "a channel's counts only grow")) return false;
@@ -267,7 +265,7 @@ bool Wire::finish_message(Lane& lane, Queue& queue, Pending pending, TimePoint n
   Operation& op = *pending.op;
   const Issue issue = pending.issue;
   const Instruction& code = op.code->list[issue.index];
-  const bool sends = queue.list == List::Sends;
+  const bool sends = queue.kind == QueueKind::Send;
   if (!require(op.outstanding > 0, lane, "a message completes once")) return false;
   --queue.posted;
   --op.outstanding;

@@ -102,10 +102,9 @@ class Wire {
     lower::Walk visit{};
     void advance() { (visitor != nullptr ? visit : walk).advance(); }
   };
-  enum class List : uint8_t { Sends, Recvs, Acknowledgements };
   // One queue of a lane: walks the instructions of all operations in order.
   struct Queue {
-    List list{};
+    lower::QueueKind kind{};
     Cursor next{};           ///< to run
     Cursor complete{};       ///< to complete
     uint64_t completed = 0;  ///< of the channel's counter
@@ -121,7 +120,8 @@ class Wire {
     bool direct = true;
     bool released = false;  ///< its device's waits for credit, after an abort
     uint64_t begun = 0;     ///< messages that it began to receive
-    Queue sends{List::Sends}, recvs{List::Recvs}, acknowledgements{List::Acknowledgements};
+    Queue sends{lower::QueueKind::Send}, recvs{lower::QueueKind::Recv},
+        acknowledgements{lower::QueueKind::Acknowledge};
     [[nodiscard]] bool idle() const {
       return sends.operations->empty() && recvs.operations->empty() &&
              recvs.complete.visitor == nullptr;

@@ -12,6 +12,7 @@
 // was signalled. Memory is symbolic: addresses and lengths are the call's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -210,10 +211,18 @@ struct LaneMessage {
   plan::Region region{};  ///< what it carries
 };
 
-/// The queues of the lane to one peer: indices of their body and prologue instructions.
-struct LaneQueues {
+/// What a Code has for the lane to one peer: by queue, the indices of the prologue's and the body's
+/// instructions.
+struct LaneCode {
   int peer = -1;
-  std::vector<uint32_t> sends, recvs, acknowledgements;
+  std::array<std::vector<uint32_t>, 3> by_kind{};
+
+  [[nodiscard]] std::vector<uint32_t>& of(QueueKind kind) {
+    return by_kind[static_cast<size_t>(kind) - kStreams];
+  }
+  [[nodiscard]] const std::vector<uint32_t>& of(QueueKind kind) const {
+    return by_kind[static_cast<size_t>(kind) - kStreams];
+  }
 };
 
 /// An instruction and the slice for which it runs.
@@ -226,7 +235,7 @@ struct Code {
   uint32_t body = 0, epilogue = 0;  ///< where the sections begin
   std::vector<Sync> syncs;
   std::vector<LaneMessage> messages;
-  std::vector<LaneQueues> lanes;
+  std::vector<LaneCode> lanes;
   uint32_t n_slots = 1;           ///< of scratch and staging memory: slices in flight
   uint32_t last_lag = 0;          ///< of the body
   uint32_t scratch_blocks = 0;    ///< of each slot

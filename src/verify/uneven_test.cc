@@ -80,7 +80,7 @@ TEST_CASE("a message of nothing that nobody receives") {
   const plan::Spec gather{.collective = Collective::Gather, .uneven = true};
   Lowered lowered = lower_call(gather, topology, {3 * kSlice, 0});
   CHECK(fault(lowered) == "none");
-  lowered.codes[0].lanes[0].recvs.clear();
+  lowered.codes[0].lanes[0].of(lower::QueueKind::Recv).clear();
   check_fault(fault(lowered), "deadlock");
 }
 
