@@ -16,7 +16,7 @@ DeviceWork::DeviceWork(int rank, uint64_t sequence, std::shared_ptr<const GroupN
       streams_(std::move(streams)) {}
 
 DeviceWork::~DeviceWork() {
-  leave_behind();
+  keep_until_complete();
 }
 
 void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
@@ -40,7 +40,7 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
     // The caller's stream orders what it does next with these tensors. Those of a graph are held by
     // whoever allocates for it: nobody waits for what has run.
     if (captured_ && stream != current) keep_for(stream);
-    if ((stream == current && !reaches_host_) || captured_) let_go();
+    if ((stream == current && !reaches_host_) || captured_) release_tensors();
   }
   if (recordFunctionEndCallback_) {
     recordFunctionEndCallback_();
@@ -117,7 +117,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   if (settled()) return true;
   // What has failed by now is said here; what fails later, by the next call.
   if (const auto failed = failure()) std::rethrow_exception(error_of(*failed));
-  let_go();
+  release_tensors();
   return true;
 }
 

@@ -37,7 +37,7 @@ double seconds_waited() {
 }
 
 HostWork::~HostWork() {
-  leave_behind();
+  keep_until_complete();
 }
 
 void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {

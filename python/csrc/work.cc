@@ -71,7 +71,7 @@ HetcclWork::HetcclWork(int rank, uint64_t sequence, std::shared_ptr<const GroupN
       sequence_(sequence),
       group_(std::move(group)) {}
 
-void HetcclWork::leave_behind() {
+void HetcclWork::keep_until_complete() {
   if (!launched_ || settled() || !held_.load(std::memory_order_acquire)) return;
   auto rest = std::make_shared<Request>(std::move(request_));
   const auto copy = [rest, communicator = communicator_] {
@@ -118,7 +118,7 @@ Request HetcclWork::take_held_locked() {
   return taken;
 }
 
-void HetcclWork::let_go() {
+void HetcclWork::release_tensors() {
   if (!held_.load(std::memory_order_acquire)) return;
   Request done;  // freed outside the lock, as in `settle`
   const std::lock_guard lock(settle_mutex_);

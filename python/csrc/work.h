@@ -98,16 +98,16 @@ class HetcclWork : public c10d::Work {
   void settle();
   /// Throws the error of settled work.
   void check() const;
-  /// For destructors: what the library still reads and writes stays alive until it is complete.
-  void leave_behind();
+  /// For destructors: keeps what the library still reads and writes, until it is complete.
+  void keep_until_complete();
   /// Frees all but the outputs.
-  void let_go();
+  void release_tensors();
 
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Watcher> watcher_;
   Request request_;
   bool launched_ = false;
-  std::atomic<bool> held_{true};  ///< until `let_go`
+  std::atomic<bool> held_{true};  ///< until `release_tensors`
   std::mutex settle_mutex_;
 
  private:
