@@ -53,7 +53,7 @@ int64_t number(Word word, bool large) {
   return large ? static_cast<int64_t>(word) : to_int(word);
 }
 
-void read_argument(Call& call, char letter, Word word, const Library& library) {
+void read_argument(MpiCall& call, char letter, Word word, const Library& library) {
   const auto buffer = [&](Side& side) {
     side.buffer = word;
     side.in_place = word == library.abi.in_place;
@@ -112,7 +112,7 @@ void read_argument(Call& call, char letter, Word word, const Library& library) {
 class Narrowed {
  public:
   /// False where a number does not fit. `n_ranks` numbers are in a list.
-  bool narrow(const Call& call, Sides sides, int n_ranks) {
+  bool narrow(const MpiCall& call, Sides sides, int n_ranks) {
     words_ = call.words;
     const std::string_view letters = arguments_of(call.collective);
     for (size_t i = 0; i < letters.size(); ++i) {
@@ -185,7 +185,7 @@ bool is_uneven(Collective collective) {
   return row_of(collective).uneven;
 }
 
-void read_arguments(Call& call, const Library& library) {
+void read_arguments(MpiCall& call, const Library& library) {
   const Words& words = call.words;
   const std::string_view letters = row_of(call.collective).arguments;
   for (size_t i = 0; i < letters.size(); ++i) {
@@ -194,7 +194,7 @@ void read_arguments(Call& call, const Library& library) {
   if (call.form != Form::Blocking) call.request = to_pointer<void>(words.word[words.size - 1]);
 }
 
-Sides significant_sides(const Call& call, int rank) {
+Sides significant_sides(const MpiCall& call, int rank) {
   const bool root = rank == call.root;
   switch (call.collective) {
     case Collective::Bcast:
@@ -214,7 +214,7 @@ Sides significant_sides(const Call& call, int rank) {
 }
 
 // Between two groups the root says so, and the other group names it.
-Sides significant_sides(const Call& call, const Library& library) {
+Sides significant_sides(const MpiCall& call, const Library& library) {
   const int rank = library.rank(call.comm);
   if (!library.is_inter(call.comm)) return significant_sides(call, rank);
   const bool root = call.root == library.abi.root;
@@ -235,7 +235,7 @@ Sides significant_sides(const Call& call, const Library& library) {
   }
 }
 
-bool has_negative_count(const Call& call, int n_ranks, int rank) {
+bool has_negative_count(const MpiCall& call, int n_ranks, int rank) {
   const auto is_negative = [n_ranks](const Side& side) {
     for (int i = 0; side.counts.is_given() && i < n_ranks; ++i) {
       if (side.counts[i] < 0) return true;
@@ -246,14 +246,14 @@ bool has_negative_count(const Call& call, int n_ranks, int rank) {
   return (sides.send && is_negative(call.send)) || (sides.recv && is_negative(call.recv));
 }
 
-int count_blocks(const Call& call, const Library& library) {
+int count_blocks(const MpiCall& call, const Library& library) {
   const bool own = call.collective == Collective::ReduceScatter ||
                    call.collective == Collective::ReduceScatterBlock;
   return own ? library.size(call.comm) : library.peers(call.comm);
 }
 
 // Only the root's lists are significant: other ranks may pass any address.
-KeptCall::KeptCall(const Call& call, int n_ranks, int rank) : call_(call) {
+KeptCall::KeptCall(const MpiCall& call, int n_ranks, int rank) : call_(call) {
   const bool root = rank == call.root;
   const std::string_view letters = arguments_of(call.collective);
   const auto keep_list = [&](Numbers& numbers, char letter, bool means,
@@ -270,7 +270,7 @@ KeptCall::KeptCall(const Call& call, int n_ranks, int rank) : call_(call) {
   keep_list(call_.recv.displs, 'D', receives, lists_[3]);
 }
 
-int call_mpi(const Call& call) {
+int call_mpi(const MpiCall& call) {
   Row& row = row_of(call.collective);
   auto& functions = row.functions[static_cast<size_t>(call.form)];
   if (functions[call.large ? 1 : 0].address() != nullptr) {

@@ -74,7 +74,7 @@ struct Side {
   Word type = 0;
 };
 
-struct Call {
+struct MpiCall {
   Collective collective = Collective::Barrier;
   Form form = Form::Blocking;
   bool large = false;   ///< one of the functions with MPI_Count
@@ -88,41 +88,41 @@ struct Call {
 
 /// Fills in what `call.words` say, which are those of the C function: of a nonblocking or
 /// persistent one the request comes last.
-void read_arguments(Call& call, const Library& library);
+void read_arguments(MpiCall& call, const Library& library);
 
 /// Which sides of a call mean something on this rank: a root's do not on the others, nor does one
 /// that is in place.
 struct Sides {
   bool send = true, recv = true;
 };
-Sides significant_sides(const Call& call, int rank);
+Sides significant_sides(const MpiCall& call, int rank);
 /// The same on a communicator that may join two groups.
-Sides significant_sides(const Call& call, const Library& library);
+Sides significant_sides(const MpiCall& call, const Library& library);
 
 /// Whether a count that means something on this rank is less than 0.
-bool has_negative_count(const Call& call, int n_ranks, int rank);
+bool has_negative_count(const MpiCall& call, int n_ranks, int rank);
 
 /// How many blocks a side has that has one for each rank. On a communicator that joins two groups
 /// the ranks are those of the other group, but for the reduce-scatters, which spread their result
 /// over their own.
-int count_blocks(const Call& call, const Library& library);
+int count_blocks(const MpiCall& call, const Library& library);
 
 /// A call that is made more than once, with its own copies of the lists of lengths: programs free
 /// them sooner than MPI lets them, since MPIs read them early.
 class KeptCall {
  public:
-  KeptCall(const Call& call, int n_ranks, int rank);
+  KeptCall(const MpiCall& call, int n_ranks, int rank);
   KeptCall(const KeptCall&) = delete;
   KeptCall& operator=(const KeptCall&) = delete;
-  [[nodiscard]] const Call& call() const { return call_; }
+  [[nodiscard]] const MpiCall& call() const { return call_; }
 
  private:
-  Call call_;
+  MpiCall call_;
   std::vector<int64_t> lists_[4];
 };
 
 /// Makes the call with the MPI's own function. A large-count function that the MPI lacks is its
 /// plain one, where the counts fit.
-int call_mpi(const Call& call);
+int call_mpi(const MpiCall& call);
 
 }  // namespace hetccl::mpi

@@ -55,7 +55,7 @@ TEST_CASE("lists of numbers are of int or of MPI_Count") {
 
 TEST_CASE("a kept call has its own lists, and of a root's only on the root") {
   std::vector<int> counts = {3, 4};
-  Call call;
+  MpiCall call;
   call.collective = Collective::Gatherv;
   call.recv.counts = Numbers(from_pointer(counts.data()), false);
   call.recv.displs = Numbers(from_pointer(counts.data()), false);
@@ -69,7 +69,7 @@ TEST_CASE("a kept call has its own lists, and of a root's only on the root") {
 }
 
 TEST_CASE("buffers that mean nothing on a rank are not looked at") {
-  Call call;
+  MpiCall call;
   call.root = 0;
   call.collective = Collective::Bcast;
   CHECK(significant_sides(call, 0).send);

@@ -105,16 +105,16 @@ Communicator::Communicator(Word comm, Job& job)
 
 // Calls of one key come with the same kind of buffers, as a rule: one place of the program makes
 // them. Nothing breaks where they do not: the rank then copies.
-size_t Communicator::key_of(const Call& call, const Volume& volume) {
+size_t Communicator::key_of(const MpiCall& call, const Volume& volume) {
   const auto total = static_cast<uint64_t>(std::max<int64_t>(volume.total, 0));
   return static_cast<size_t>(call.collective) * kSizes + static_cast<size_t>(std::bit_width(total));
 }
 
-Route Communicator::served_by_mpi(Reason reason, Volume volume) const {
+Routing Communicator::served_by_mpi(Reason reason, Volume volume) const {
   return {.decision = {Algorithm::Beta}, .reason = reason, .volume = volume};
 }
 
-Question Communicator::question_of(const Call& call, const Volume& volume) const {
+Question Communicator::question_of(const MpiCall& call, const Volume& volume) const {
   // Whether the root alone works in place, the others do not know; of MPI_Reduce_scatter ranks
   // without elements need not say it.
   const bool everywhere =
@@ -131,7 +131,7 @@ Question Communicator::question_of(const Call& call, const Volume& volume) const
           .shape = shape_};
 }
 
-int Communicator::facts_of(const Call& call) const {
+int Communicator::facts_of(const MpiCall& call) const {
   if (call.collective == Collective::Barrier) return 0;
   return (memory_of(call, rank_).on_host() ? 0 : kOnDevice) |
          (is_contiguous(call, rank_, job_.library()) ? 0 : kWithGaps);
@@ -151,15 +151,15 @@ const Communicator::Decided& Communicator::decide(const Question& question) {
   return known;
 }
 
-void Communicator::want(size_t key, const Question& question, const Call& call) {
+void Communicator::want(size_t key, const Question& question, const MpiCall& call) {
   for (Wanted& wanted : wanted_) {
     if (wanted.key != key) continue;
     wanted.facts |= facts_of(call);
     return;
   }
-  const Memory memory = memory_of(call, rank_);
+  const MemorySpace memory = memory_of(call, rank_);
   if (!memory.on_host() && device_place_.on_host()) {
-    device_place_ = {Memory::Kind::Device, memory.gpu};
+    device_place_ = {MemorySpace::Kind::Device, memory.gpu};
   }
   wanted_.push_back({key, question, facts_of(call)});
 }
@@ -180,7 +180,7 @@ void Communicator::agree() {
   }
 }
 
-Result<std::unique_ptr<Endpoint>> Communicator::make_endpoint(Memory place) {
+Result<std::unique_ptr<Endpoint>> Communicator::make_endpoint(MemorySpace place) {
   auto made = Endpoint::create(comm_, place, job_.library());
   if (!made.ok() && job_.is_protected()) {
     job_.log().error(
@@ -198,7 +198,7 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
   while (!broken && static_cast<int>(list.size()) < count) {
     if (!may_wait) return false;
     // All are in one place: a call may use several.
-    const Memory first = on_device ? device_place_ : Memory{};
+    const MemorySpace first = on_device ? device_place_ : MemorySpace{};
     auto made = make_endpoint(list.empty() ? first : list.front()->place());
     if (!made.ok()) {
       broken = true;
@@ -216,8 +216,8 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
 }
 
 // Ranks give endpoints back in any order, so they agree on one that is free on all.
-Endpoint* Communicator::reserve(const Route& route) {
-  const size_t kind = route.endpoints == &endpoints_[1] ? 1 : 0;
+Endpoint* Communicator::reserve(const Routing& routing) {
+  const size_t kind = routing.endpoints == &endpoints_[1] ? 1 : 0;
   auto& list = reserved_[kind];
   int used[kMostReserved / 32] = {};
   {
@@ -231,7 +231,7 @@ Endpoint* Communicator::reserve(const Route& route) {
   while (free < list.size() && (used[free / 32] >> (free % 32) & 1) != 0) ++free;
   if (free == kMostReserved) return nullptr;
   if (free == list.size()) {
-    auto made = make_endpoint(route.endpoints->front()->place());
+    auto made = make_endpoint(routing.endpoints->front()->place());
     if (!made.ok()) return nullptr;
     const std::lock_guard lock(reserved_mutex_);
     list.push_back({std::move(made).value(), false});
@@ -250,7 +250,7 @@ void Communicator::release(Endpoint* endpoint) {
   }
 }
 
-Route Communicator::route(const Call& call) {
+Routing Communicator::route(const MpiCall& call) {
   if (never_ != Reason::Hetccl) return served_by_mpi(never_, {});
   const Library& library = job_.library();
   const Volume volume = volume_of(call, shape_.size, rank_, library);
@@ -276,23 +276,23 @@ Route Communicator::route(const Call& call) {
   if (facts == kUnknown) want(key_of(call, volume), question, call);
   const bool shared = shares_gpus_;
   if (!wanted_.empty() && may_wait) agree();
-  if (shared != shares_gpus_) return this->route(call);  // which rules may ask for
+  if (shared != shares_gpus_) return route(call);  // which rules may ask for
   if (facts == kUnknown) return served_by_mpi(Reason::NotYet, volume);
   const bool device = (facts & kOnDevice) != 0;
-  Route route{.decision = device ? decided.on_device : decided.on_host, .volume = volume};
-  if (!route.decision.by_hetccl()) return route;
+  Routing routing{.decision = device ? decided.on_device : decided.on_host, .volume = volume};
+  if (!routing.decision.by_hetccl()) return routing;
   if ((facts & kWithGaps) != 0) return served_by_mpi(Reason::Gaps, volume);
   if (device && reduction && !reduces_on_devices(*reduction)) {
     return served_by_mpi(Reason::Operator, volume);
   }
-  const bool connected = connect(device, route.decision.communicators, may_wait);
-  if (shared != shares_gpus_) return this->route(call);
+  const bool connected = connect(device, routing.decision.communicators, may_wait);
+  if (shared != shares_gpus_) return route(call);
   if (!connected) {
     return served_by_mpi(broken_[device ? 1 : 0] ? Reason::NoEndpoint : Reason::NotYet, volume);
   }
-  route.reason = Reason::Hetccl;
-  route.endpoints = &endpoints_[device ? 1 : 0];
-  return route;
+  routing.reason = Reason::Hetccl;
+  routing.endpoints = &endpoints_[device ? 1 : 0];
+  return routing;
 }
 
 Composition& Communicator::composition() {

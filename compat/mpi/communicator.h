@@ -21,7 +21,7 @@
 namespace hetccl::mpi {
 
 /// Who serves a call.
-struct Route {
+struct Routing {
   Decision decision{Algorithm::Beta};
   Reason reason = Reason::Rule;
   Volume volume;
@@ -42,10 +42,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   /// Who serves `call`: the same on all ranks. May wait for all of them, as the call may, unless it
   /// is nonblocking.
-  Route route(const Call& call);
+  Routing route(const MpiCall& call);
   /// An endpoint as those of `route` that no other call uses until `release`. Waits for all ranks,
   /// which get the same one; null on all where there are too many.
-  Endpoint* reserve(const Route& route);
+  Endpoint* reserve(const Routing& routing);
   void release(Endpoint* endpoint);
   /// For Algorithm::Alpha, of a blocking call.
   Composition& composition();
@@ -68,17 +68,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     Decision on_host, on_device;
     bool is_known = false;
   };
-  static size_t key_of(const Call& call, const Volume& volume);
+  static size_t key_of(const MpiCall& call, const Volume& volume);
   static std::shared_ptr<Communicator> add(Word comm, Job& job);
   static int forget(Word comm, int keyval, void* value, void* extra);
 
-  [[nodiscard]] Route served_by_mpi(Reason reason, Volume volume) const;
-  [[nodiscard]] Question question_of(const Call& call, const Volume& volume) const;
-  [[nodiscard]] int facts_of(const Call& call) const;
-  void want(size_t key, const Question& question, const Call& call);
+  [[nodiscard]] Routing served_by_mpi(Reason reason, Volume volume) const;
+  [[nodiscard]] Question question_of(const MpiCall& call, const Volume& volume) const;
+  [[nodiscard]] int facts_of(const MpiCall& call) const;
+  void want(size_t key, const Question& question, const MpiCall& call);
   void agree();
   // Ends a protected job where it fails: the MPI would carry in clear what hetccl should.
-  Result<std::unique_ptr<Endpoint>> make_endpoint(Memory place);
+  Result<std::unique_ptr<Endpoint>> make_endpoint(MemorySpace place);
   // Whether there are so many; makes them where the call may wait.
   bool connect(bool on_device, int count, bool may_wait);
   [[nodiscard]] Decision decide(Question question, int facts) const;
@@ -95,7 +95,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::array<int8_t, kCollectives * kSizes> facts_;  // agreed on, by kind of call
   std::array<Decided, kCollectives> decided_;        // the latest; programs repeat their calls
   std::vector<Wanted> wanted_;                       // of nonblocking calls, in their order
-  Memory device_place_;                              // this rank's, in endpoints_[1]
+  MemorySpace device_place_;                         // this rank's, in endpoints_[1]
   // Of host memory, and where a rank has device memory.
   std::vector<std::unique_ptr<Endpoint>> endpoints_[2];
   bool broken_[2] = {false, false};  // they could not be made

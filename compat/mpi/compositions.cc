@@ -21,8 +21,8 @@ Composition::Composition(Word comm, int node, const Library& library) : library_
   if (first) mine_.node = library.rank(leaders_);
   if (!first) leaders_ = 0;
   library.broadcast(&mine_.node, sizeof(mine_.node), 0, node_);
-  places_.resize(static_cast<size_t>(library.size(comm)));
-  library.gather_all(&mine_, places_.data(), sizeof(mine_), comm);
+  node_ranks_.resize(static_cast<size_t>(library.size(comm)));
+  library.gather_all(&mine_, node_ranks_.data(), sizeof(mine_), comm);
 }
 
 Composition::~Composition() {
@@ -36,7 +36,7 @@ bool Composition::applies(Collective collective) {
          collective == Collective::Bcast || collective == Collective::Barrier;
 }
 
-int Composition::run(const Call& call) const {
+int Composition::run(const MpiCall& call) const {
   switch (call.collective) {
     case Collective::Allreduce:
       return run_allreduce(call);
@@ -49,7 +49,7 @@ int Composition::run(const Call& call) const {
   }
 }
 
-int Composition::run_allreduce(const Call& call) const {
+int Composition::run_allreduce(const MpiCall& call) const {
   const Word count = from_int(call.recv.count), type = call.recv.type;
   const Word from = leads() || !call.send.in_place ? call.send.buffer : call.recv.buffer;
   int code = reduce.call(Words(from, call.recv.buffer, count, type, call.op, 0, node_));
@@ -61,9 +61,9 @@ int Composition::run_allreduce(const Call& call) const {
 }
 
 // Through the leader of the root's node, in the root's buffer where both are one.
-int Composition::run_reduce(const Call& call) const {
+int Composition::run_reduce(const MpiCall& call) const {
   const Word count = from_int(call.recv.count), type = call.recv.type;
-  const Place root = places_[static_cast<size_t>(call.root)];
+  const NodeRank root = node_ranks_[static_cast<size_t>(call.root)];
   const bool is_root = mine_.node == root.node && mine_.rank == root.rank;
   const auto bytes = call.recv.count * library_.type(type).bytes;
   auto scratch = Scratch::take({}, static_cast<size_t>(bytes));
@@ -86,9 +86,9 @@ int Composition::run_reduce(const Call& call) const {
       Words(call.recv.buffer, count, type, 0, kTag, node_, library_.abi.status_ignore));
 }
 
-int Composition::run_bcast(const Call& call) const {
+int Composition::run_bcast(const MpiCall& call) const {
   const Word buffer = call.send.buffer, count = from_int(call.send.count), type = call.send.type;
-  const Place root = places_[static_cast<size_t>(call.root)];
+  const NodeRank root = node_ranks_[static_cast<size_t>(call.root)];
   const bool at_root = mine_.node == root.node;
   int code = 0;
   if (at_root) code = bcast.call(Words(buffer, count, type, from_int(root.rank), node_));

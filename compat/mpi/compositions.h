@@ -20,23 +20,23 @@ class Composition {
   /// Whether there is one for it.
   static bool applies(Collective collective);
   /// The MPI's error code. Blocking; operators that are predefined, and so commute.
-  int run(const Call& call) const;
+  int run(const MpiCall& call) const;
 
  private:
-  struct Place {
+  struct NodeRank {
     int node;  // among the leaders
     int rank;  // within its node
   };
   [[nodiscard]] bool leads() const { return leaders_ != 0; }
-  int run_allreduce(const Call& call) const;
-  int run_reduce(const Call& call) const;
-  int run_bcast(const Call& call) const;
+  int run_allreduce(const MpiCall& call) const;
+  int run_reduce(const MpiCall& call) const;
+  int run_bcast(const MpiCall& call) const;
   int run_barrier() const;
 
   const Library& library_;
-  Word node_ = 0, leaders_ = 0;  // leaders_ is 0 on ranks that do not lead
-  std::vector<Place> places_;    // of each rank
-  Place mine_{};
+  Word node_ = 0, leaders_ = 0;       // leaders_ is 0 on ranks that do not lead
+  std::vector<NodeRank> node_ranks_;  // of each rank
+  NodeRank mine_{};
 };
 
 }  // namespace hetccl::mpi

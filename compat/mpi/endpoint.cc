@@ -51,7 +51,7 @@ int place_on_gpu(const std::vector<PlaceCard>& cards, int rank) {
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> Endpoint::create(Word comm, Memory place,
+Result<std::unique_ptr<Endpoint>> Endpoint::create(Word comm, MemorySpace place,
                                                    const Library& library) {
   const int rank = library.rank(comm), size = library.size(comm);
   std::unique_ptr<Endpoint> endpoint(new Endpoint(place, library));

@@ -17,13 +17,14 @@ namespace hetccl::mpi {
 class Endpoint {
  public:
   /// Collective over `comm`, and waits for all its ranks. All get one, or all an error.
-  static Result<std::unique_ptr<Endpoint>> create(Word comm, Memory place, const Library& library);
+  static Result<std::unique_ptr<Endpoint>> create(Word comm, MemorySpace place,
+                                                  const Library& library);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
   /// Where this rank's memory must lie.
-  [[nodiscard]] Memory place() const { return place_; }
+  [[nodiscard]] MemorySpace place() const { return place_; }
   /// Whether ranks of it share a GPU: the same on all.
   [[nodiscard]] bool shares_gpus() const { return shares_gpus_; }
   /// Makes a call with host memory, and waits for it. The MPI goes on moving its own messages
@@ -41,12 +42,12 @@ class Endpoint {
   [[nodiscard]] Status failure() const;
 
  private:
-  Endpoint(Memory place, const Library& library) : place_(place), library_(library) {}
+  Endpoint(MemorySpace place, const Library& library) : place_(place), library_(library) {}
   // Writes where the GPU is plugged in.
   Status open_gpu(char* bus_id, size_t bytes);
   Status join(const hetcclUniqueId& id, int size, int rank, int place_on_gpu);
 
-  const Memory place_;
+  const MemorySpace place_;
   bool shares_gpus_ = false;
   const Library& library_;
   hetcclComm_t comm_ = nullptr;

@@ -39,7 +39,7 @@ bool applies(TypeKind kind, hetcclRedOp_t op) {
 
 }  // namespace
 
-Volume volume_of(const Call& call, int n_ranks, int rank, const Library& library) {
+Volume volume_of(const MpiCall& call, int n_ranks, int rank, const Library& library) {
   const auto of = [&](int64_t count, Word type) {
     const int64_t bytes = count * library.type(type).bytes;
     return Volume{bytes, bytes * n_ranks, reduces(call.collective) ? count : -1};
@@ -76,7 +76,7 @@ Volume volume_of(const Call& call, int n_ranks, int rank, const Library& library
   return {};
 }
 
-std::optional<Reduction> reduction_of(const Call& call, const Library& library) {
+std::optional<Reduction> reduction_of(const MpiCall& call, const Library& library) {
   const TypeMeaning* type = library.type(call.recv.type).meaning;
   const OpMeaning* op = library.op(call.op);
   if (type == nullptr || op == nullptr || !applies(type->kind, op->op)) return std::nullopt;
@@ -88,15 +88,15 @@ bool reduces_on_devices(const Reduction& reduction) {
          reduction.type != hetcclUint16;
 }
 
-bool is_contiguous(const Call& call, int rank, const Library& library) {
+bool is_contiguous(const MpiCall& call, int rank, const Library& library) {
   const Sides sides = significant_sides(call, rank);
   return (!sides.send || library.is_contiguous(call.send.type)) &&
          (!sides.recv || library.is_contiguous(call.recv.type));
 }
 
-Memory memory_of(const Call& call, int rank) {
+MemorySpace memory_of(const MpiCall& call, int rank) {
   const Sides sides = significant_sides(call, rank);
-  Memory memory;
+  MemorySpace memory;
   if (sides.recv) memory = memory_of(to_pointer<const void>(call.recv.buffer));
   if (sides.send && memory.on_host()) {
     memory = memory_of(to_pointer<const void>(call.send.buffer));
@@ -104,8 +104,8 @@ Memory memory_of(const Call& call, int rank) {
   return memory;
 }
 
-Result<std::unique_ptr<Exchange>> Exchange::prepare(const Call& call, int n_ranks, int rank,
-                                                    Memory place, const Library& library) {
+Result<std::unique_ptr<Exchange>> Exchange::prepare(const MpiCall& call, int n_ranks, int rank,
+                                                    MemorySpace place, const Library& library) {
   std::unique_ptr<Exchange> exchange(new Exchange(call, n_ranks, rank, place, library));
   HETCCL_TRY(exchange->prepare());
   return exchange;
@@ -130,7 +130,7 @@ Result<std::byte*> Exchange::take(size_t bytes) {
 
 // Data of a type with gaps goes through the MPI's own packing, in host memory.
 Status Exchange::move_in(const std::byte* from, std::byte* to, const Block& block, Word type,
-                         Memory memory) const {
+                         MemorySpace memory) const {
   if (block.bytes == 0) return {};
   if (library_.is_contiguous(type)) return copy_memory(to, place_, from, memory, block.bytes);
   HETCCL_ASSIGN(const Scratch packed, Scratch::take({}, block.bytes));
@@ -203,7 +203,7 @@ Status Exchange::unpack_block(const std::byte* packed, Word to, const Block& blo
 Status Exchange::use(const Side& side, const std::vector<Block>& list, unsigned ways,
                      std::byte** at, Lengths* lengths, bool always_scratch) {
   auto* const base = to_pointer<std::byte>(side.buffer);
-  const Memory memory = mpi::memory_of(base);
+  const MemorySpace memory = mpi::memory_of(base);
   const bool forward =
       std::all_of(list.begin(), list.end(), [](const Block& b) { return b.offset >= 0; });
   const bool has_gaps = !library_.is_contiguous(side.type);

@@ -22,7 +22,7 @@ struct Volume {
   int64_t total = -1;    ///< of all blocks
   int64_t count = -1;    ///< elements of a sum; of what is only moved, ranks' types may differ
 };
-Volume volume_of(const Call& call, int n_ranks, int rank, const Library& library);
+Volume volume_of(const MpiCall& call, int n_ranks, int rank, const Library& library);
 
 /// The type and operator of a call that reduces, in hetccl's terms.
 struct Reduction {
@@ -34,20 +34,20 @@ struct Reduction {
 /// of 16 bits.
 bool reduces_on_devices(const Reduction& reduction);
 /// Nothing where hetccl does not compute exactly what MPI defines.
-std::optional<Reduction> reduction_of(const Call& call, const Library& library);
+std::optional<Reduction> reduction_of(const MpiCall& call, const Library& library);
 
 /// Whether the types of this rank's buffers have no gaps: others may pass other types.
-bool is_contiguous(const Call& call, int rank, const Library& library);
+bool is_contiguous(const MpiCall& call, int rank, const Library& library);
 /// Where this rank's buffers lie: on a GPU, if one of them does.
-Memory memory_of(const Call& call, int rank);
+MemorySpace memory_of(const MpiCall& call, int rank);
 
 /// One call, ready to be made. Lives until the call is complete.
 class Exchange {
  public:
   /// What lies elsewhere than `place`, or has gaps, is copied into scratch memory there, which may
   /// wait for a GPU.
-  static Result<std::unique_ptr<Exchange>> prepare(const Call& call, int n_ranks, int rank,
-                                                   Memory place, const Library& library);
+  static Result<std::unique_ptr<Exchange>> prepare(const MpiCall& call, int n_ranks, int rank,
+                                                   MemorySpace place, const Library& library);
 
   /// Calls hetccl. An all-reduce may be called in `parts`.
   hetcclResult_t launch(hetcclComm_t comm, hetcclStream_t stream, size_t part = 0,
@@ -62,7 +62,7 @@ class Exchange {
     std::byte* to;
     Block block;
     Word type;
-    Memory memory;
+    MemorySpace memory;
     bool has_gaps;
   };
   struct Lengths {
@@ -70,7 +70,7 @@ class Exchange {
   };
   enum Way : unsigned { kIn = 1, kOut = 2 };
 
-  Exchange(const Call& call, int n_ranks, int rank, Memory place, const Library& library)
+  Exchange(const MpiCall& call, int n_ranks, int rank, MemorySpace place, const Library& library)
       : call_(call), n_ranks_(n_ranks), rank_(rank), place_(place), library_(library) {}
   Status prepare();
   Status prepare_all_to_one();
@@ -85,7 +85,7 @@ class Exchange {
   Result<std::byte*> take(size_t bytes);
   // `from` and `to` are where the block begins.
   Status move_in(const std::byte* from, std::byte* to, const Block& block, Word type,
-                 Memory memory) const;
+                 MemorySpace memory) const;
   Status move_out(const Move& move) const;
   // Of data with gaps, by the MPI. The program's side is in host memory.
   Status pack_block(Word from, std::byte* packed, const Block& block, Word type) const;
@@ -98,9 +98,9 @@ class Exchange {
   [[nodiscard]] bool interleaves() const;
   [[nodiscard]] bool is_root() const { return rank_ == call_.root; }
 
-  const Call call_;
+  const MpiCall call_;
   const int n_ranks_, rank_;
-  const Memory place_;
+  const MemorySpace place_;
   const Library& library_;
   std::optional<Reduction> reduction_;
   std::byte* send_ = nullptr;

@@ -14,7 +14,7 @@ enum class Way { Send, Receive };
 
 // A function for messages in both its forms, with a plain and a large count. MPIs may lack the
 // latter: programs that look for it find this library's.
-struct Message {
+struct MessageFunction {
   Function plain, large;
   Way way;
   bool has_request;
@@ -52,15 +52,15 @@ int fail(Word comm, const Status& status) {
 }
 
 // Of MPI_Send and its kin: buf, count, datatype, rank, tag, comm, and what else there is.
-int pass(Message& message, Words words, bool is_large) {
-  const auto call = [&] { return message.call(words, is_large, {1}, 5); };
+int pass(MessageFunction& function, Words words, bool is_large) {
+  const auto call = [&] { return function.call(words, is_large, {1}, 5); };
   if (!stages(words.word[0])) return call();
   const Word comm = words.word[5];
   auto copy = copy_of(words.word[0], count_of(words.word[1], is_large), words.word[2]);
   if (!copy.ok()) return fail(comm, copy.status());
   words.word[0] = copy->buffer();
-  const bool receives = message.way == Way::Receive;
-  if (!message.has_request) {
+  const bool receives = function.way == Way::Receive;
+  if (!function.has_request) {
     const int code = call();
     if (code != 0 || !receives) return code;
     const Status status = copy->copy_back();
@@ -77,7 +77,7 @@ int pass(Message& message, Words words, bool is_large) {
 
 // sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm,
 // status.
-int pass_both(Message& message, Words words, bool is_large) {
+int pass_both(MessageFunction& function, Words words, bool is_large) {
   std::optional<HostCopy> sent, received;
   for (auto [first, copy] : {std::pair{size_t{0}, &sent}, std::pair{size_t{5}, &received}}) {
     if (!stages(words.word[first])) continue;
@@ -87,29 +87,29 @@ int pass_both(Message& message, Words words, bool is_large) {
     words.word[first] = made->buffer();
     *copy = std::move(made).value();
   }
-  const int code = message.call(words, is_large, {1, 6}, 10);
+  const int code = function.call(words, is_large, {1, 6}, 10);
   if (code != 0 || !received) return code;
   const Status status = received->copy_back();
   return status.ok() ? 0 : fail(words.word[10], status);
 }
 
-int pass_on(int (*pass)(Message&, Words, bool), Message& message, const Words& words,
-            bool is_large) {
-  return guarded([&] { return pass(message, words, is_large); });
+int pass_on(int (*pass)(MessageFunction&, Words, bool), MessageFunction& function,
+            const Words& words, bool is_large) {
+  return guarded([&] { return pass(function, words, is_large); });
 }
 
 }  // namespace
 
-#define HETCCL_MPI_MESSAGE(name, n, way, has_request, pass)                                \
-  namespace {                                                                              \
-  Message message_##name{Function("PMPI_" #name), Function("PMPI_" #name, "_c"), Way::way, \
-                         has_request};                                                     \
-  }                                                                                        \
-  HETCCL_MPI_EXPORT MPI_##name(HETCCL_WORDS_##n) {                                         \
-    return pass_on(pass, message_##name, Words(HETCCL_NAMES_##n), false);                  \
-  }                                                                                        \
-  HETCCL_MPI_EXPORT MPI_##name##_c(HETCCL_WORDS_##n) {                                     \
-    return pass_on(pass, message_##name, Words(HETCCL_NAMES_##n), true);                   \
+#define HETCCL_MPI_MESSAGE(name, n, way, has_request, pass)                               \
+  namespace {                                                                             \
+  MessageFunction function_##name{Function("PMPI_" #name), Function("PMPI_" #name, "_c"), \
+                                  Way::way, has_request};                                 \
+  }                                                                                       \
+  HETCCL_MPI_EXPORT MPI_##name(HETCCL_WORDS_##n) {                                        \
+    return pass_on(pass, function_##name, Words(HETCCL_NAMES_##n), false);                \
+  }                                                                                       \
+  HETCCL_MPI_EXPORT MPI_##name##_c(HETCCL_WORDS_##n) {                                    \
+    return pass_on(pass, function_##name, Words(HETCCL_NAMES_##n), true);                 \
   }
 
 HETCCL_MPI_MESSAGE(Send, 6, Send, false, pass)

@@ -4,11 +4,11 @@ namespace hetccl::mpi {
 
 bool needs_host_copy(Word buffer, const Library& library) {
   return !library.takes_device_memory &&
-         memory_of(to_pointer<const void>(buffer)).kind == Memory::Kind::Device;
+         memory_of(to_pointer<const void>(buffer)).kind == MemorySpace::Kind::Device;
 }
 
 Result<HostCopy> HostCopy::make(Word buffer, Span span, bool in) {
-  const Memory memory = memory_of(to_pointer<const void>(buffer));
+  const MemorySpace memory = memory_of(to_pointer<const void>(buffer));
   HETCCL_ASSIGN(Scratch scratch, Scratch::take({}, span.bytes()));
   HostCopy copy(std::move(scratch), buffer, memory, span);
   if (in) {

@@ -27,14 +27,14 @@ class HostCopy {
   Status copy_back() const;
 
  private:
-  HostCopy(Scratch scratch, Word buffer, Memory memory, Span span)
+  HostCopy(Scratch scratch, Word buffer, MemorySpace memory, Span span)
       : scratch_(std::move(scratch)), buffer_(buffer), memory_(memory), span_(span) {}
   [[nodiscard]] void* original() const {
     return to_pointer<void>(buffer_ + static_cast<Word>(span_.begin));
   }
   Scratch scratch_;
   Word buffer_;
-  Memory memory_;
+  MemorySpace memory_;
   Span span_;
 };
 

@@ -5,7 +5,7 @@
 namespace hetccl::mpi {
 namespace {
 
-bool has_all_ranks(const Call& call, bool sends) {
+bool has_all_ranks(const MpiCall& call, bool sends) {
   switch (call.collective) {
     case Collective::Alltoall:
     case Collective::Alltoallv:
@@ -29,14 +29,14 @@ Block make_block(int64_t place, int64_t count, Word type, const Library& library
 }
 
 // The input of a sum that is scattered: all ranks' blocks, in the order of the ranks.
-int64_t elements_of_sum(const Call& call, int n_ranks) {
+int64_t elements_of_sum(const MpiCall& call, int n_ranks) {
   return call.collective == Collective::ReduceScatterBlock ? call.recv.count * n_ranks
                                                            : call.recv.counts.sum(n_ranks);
 }
 
 }  // namespace
 
-std::vector<Block> blocks_of_all(const Call& call, const Side& side, int n_ranks,
+std::vector<Block> blocks_of_all(const MpiCall& call, const Side& side, int n_ranks,
                                  const Library& library) {
   if (!is_uneven(call.collective)) {
     return {make_block(0, side.count * n_ranks, side.type, library)};
@@ -61,7 +61,7 @@ Span span_of(const Block& block, Word type, const Library& library) {
           block.offset + std::max<int64_t>(last, 0) + high};
 }
 
-Span span_of(const Call& call, bool sends, int n_ranks, const Library& library) {
+Span span_of(const MpiCall& call, bool sends, int n_ranks, const Library& library) {
   const Side& side = sends ? call.send : call.recv;
   std::vector<Block> list;
   if (call.collective == Collective::ReduceScatter ||

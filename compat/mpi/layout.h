@@ -18,7 +18,7 @@ struct Block {
 };
 
 /// The `n_ranks` blocks of a side that has one for each rank; those of equal length are one.
-std::vector<Block> blocks_of_all(const Call& call, const Side& side, int n_ranks,
+std::vector<Block> blocks_of_all(const MpiCall& call, const Side& side, int n_ranks,
                                  const Library& library);
 /// The one block of a side that has only this rank's.
 Block own_block(const Side& side, const Library& library);
@@ -31,6 +31,6 @@ struct Span {
 };
 Span span_of(const Block& block, Word type, const Library& library);
 /// `sends`: the side is what the call sends.
-Span span_of(const Call& call, bool sends, int n_ranks, const Library& library);
+Span span_of(const MpiCall& call, bool sends, int n_ranks, const Library& library);
 
 }  // namespace hetccl::mpi

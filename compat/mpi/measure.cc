@@ -36,7 +36,8 @@ std::vector<Candidate> candidates_of(Collective collective, const Shape& shape) 
 // One collective of one size, ready to be called.
 class Point {
  public:
-  static Result<Point> make(Collective collective, int64_t bytes, Memory memory, const Job& job) {
+  static Result<Point> make(Collective collective, int64_t bytes, MemorySpace memory,
+                            const Job& job) {
     const Library& library = job.library();
     const int n = library.size(library.comm_world);
     const auto all = static_cast<size_t>(bytes) * static_cast<size_t>(n);
@@ -146,7 +147,8 @@ Result<Json> measure_point(Job& job, const Point& point, const std::vector<Candi
 Result<Json> measure(Job& job, const MeasureOptions& options) {
   const Library& library = job.library();
   const auto shape = job.shape_of(library.comm_world, library.size(library.comm_world));
-  const Memory memory = options.gpu < 0 ? Memory{} : Memory{Memory::Kind::Device, options.gpu};
+  const MemorySpace memory =
+      options.gpu < 0 ? MemorySpace{} : MemorySpace{MemorySpace::Kind::Device, options.gpu};
   std::vector<Json> rows;
   for (const Collective collective : options.collectives) {
     for (const int64_t bytes : options.bytes) {

@@ -56,22 +56,23 @@ HostPool& host_pool() {
 
 }  // namespace
 
-Memory memory_of(const void* address) {
+MemorySpace memory_of(const void* address) {
   const Owner owner = owner_of(address);
   if (owner.gpu < 0) return {};
-  return {owner.managed ? Memory::Kind::Managed : Memory::Kind::Device, owner.gpu};
+  return {owner.managed ? MemorySpace::Kind::Managed : MemorySpace::Kind::Device, owner.gpu};
 }
 
-Status settle(Memory memory) {
-  if (memory.kind != Memory::Kind::Managed) return {};
+Status settle(MemorySpace memory) {
+  if (memory.kind != MemorySpace::Kind::Managed) return {};
   HETCCL_ASSIGN(Gpu * gpu, Gpu::open(memory.gpu));
   return gpu->settle();
 }
 
-Status copy_memory(void* dst, Memory dst_place, const void* src, Memory src_place, size_t bytes) {
+Status copy_memory(void* dst, MemorySpace dst_place, const void* src, MemorySpace src_place,
+                   size_t bytes) {
   if (bytes == 0) return {};
-  const bool device = dst_place.kind == Memory::Kind::Device;
-  if (!device && src_place.kind != Memory::Kind::Device) {
+  const bool device = dst_place.kind == MemorySpace::Kind::Device;
+  if (!device && src_place.kind != MemorySpace::Kind::Device) {
     std::memcpy(dst, src, bytes);
     return {};
   }
@@ -79,7 +80,7 @@ Status copy_memory(void* dst, Memory dst_place, const void* src, Memory src_plac
   return gpu->copy(dst, src, bytes);
 }
 
-Result<Scratch> Scratch::take(Memory place, size_t bytes) {
+Result<Scratch> Scratch::take(MemorySpace place, size_t bytes) {
   if (place.on_host()) {
     void* memory = host_pool().take(bytes);
     if (memory == nullptr) {
@@ -89,7 +90,7 @@ Result<Scratch> Scratch::take(Memory place, size_t bytes) {
   }
   HETCCL_ASSIGN(Gpu * gpu, Gpu::open(place.gpu));
   HETCCL_ASSIGN(void* memory, gpu->device().allocate(bytes));
-  return Scratch({Memory::Kind::Device, place.gpu}, static_cast<std::byte*>(memory), bytes);
+  return Scratch({MemorySpace::Kind::Device, place.gpu}, static_cast<std::byte*>(memory), bytes);
 }
 
 Scratch::~Scratch() {

@@ -10,32 +10,33 @@
 namespace hetccl::mpi {
 
 /// A place for data. The host reaches managed memory, and so do GPUs.
-struct Memory {
+struct MemorySpace {
   enum class Kind { Host, Device, Managed };
   Kind kind = Kind::Host;
   int gpu = -1;  ///< which, of device and managed memory
 
   [[nodiscard]] bool on_host() const { return kind == Kind::Host; }
   /// Whether what works on `place` (the host or a GPU) can use it as it is.
-  [[nodiscard]] bool is_usable_on(const Memory& place) const {
+  [[nodiscard]] bool is_usable_on(const MemorySpace& place) const {
     return kind == Kind::Managed || (kind == place.kind && gpu == place.gpu);
   }
-  bool operator==(const Memory&) const = default;
+  bool operator==(const MemorySpace&) const = default;
 };
 
 /// Thread-safe, and cheap: a fraction of a microsecond.
-Memory memory_of(const void* address);
+MemorySpace memory_of(const void* address);
 
 /// Waits for what the program's GPU may be doing with managed memory, before the host uses it.
-Status settle(Memory memory);
+Status settle(MemorySpace memory);
 
 /// Copies between any two places, and waits until it is done.
-Status copy_memory(void* dst, Memory dst_place, const void* src, Memory src_place, size_t bytes);
+Status copy_memory(void* dst, MemorySpace dst_place, const void* src, MemorySpace src_place,
+                   size_t bytes);
 
 /// Memory for one call. What is given back is kept, and taken by later calls. Thread-safe.
 class Scratch {
  public:
-  static Result<Scratch> take(Memory place, size_t bytes);
+  static Result<Scratch> take(MemorySpace place, size_t bytes);
   Scratch(Scratch&& other) noexcept
       : place_(other.place_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
   Scratch& operator=(Scratch&& other) noexcept {
@@ -45,12 +46,12 @@ class Scratch {
   ~Scratch();
 
   [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] Memory place() const { return place_; }
+  [[nodiscard]] MemorySpace place() const { return place_; }
 
  private:
-  Scratch(Memory place, std::byte* data, size_t bytes)
+  Scratch(MemorySpace place, std::byte* data, size_t bytes)
       : place_(place), data_(data), bytes_(bytes) {}
-  Memory place_;
+  MemorySpace place_;
   std::byte* data_;
   size_t bytes_;
 };

@@ -13,30 +13,32 @@ namespace hetccl::mpi {
 namespace {
 
 // How many parts a call is cut into: only all-reduces are.
-size_t parts_of(const Call& call, const Route& route) {
-  return call.collective == Collective::Allreduce ? static_cast<size_t>(route.decision.streams) : 1;
+size_t parts_of(const MpiCall& call, const Routing& routing) {
+  return call.collective == Collective::Allreduce ? static_cast<size_t>(routing.decision.streams)
+                                                  : 1;
 }
 
-Result<std::unique_ptr<Operation>> begin(const Call& call, const Route& route, Communicator& comm,
-                                         const Library& library) {
-  auto& endpoints = *route.endpoints;
+Result<std::unique_ptr<ExchangeWork>> begin(const MpiCall& call, const Routing& routing,
+                                            Communicator& comm, const Library& library) {
+  auto& endpoints = *routing.endpoints;
   HETCCL_ASSIGN(auto exchange, Exchange::prepare(call, comm.size(), comm.rank(),
                                                  endpoints.front()->place(), library));
-  auto operation = std::make_unique<Operation>(comm.shared_from_this(), std::move(exchange));
-  const size_t parts = parts_of(call, route);
-  const auto n = static_cast<size_t>(route.decision.communicators);
+  auto work = std::make_unique<ExchangeWork>(comm.shared_from_this(), std::move(exchange));
+  const size_t parts = parts_of(call, routing);
+  const auto n = static_cast<size_t>(routing.decision.communicators);
   for (size_t part = 0; part < parts; ++part) {
-    HETCCL_TRY(operation->start(*endpoints[part % n], part, parts));
+    HETCCL_TRY(work->start(*endpoints[part % n], part, parts));
   }
-  return operation;
+  return work;
 }
 
-Status run(const Call& call, const Route& route, Communicator& comm, const Library& library) {
-  Endpoint& endpoint = *route.endpoints->front();
-  if (parts_of(call, route) > 1 || !endpoint.place().on_host()) {
-    HETCCL_ASSIGN(auto operation, begin(call, route, comm, library));
-    HETCCL_TRY(operation->wait());
-    return operation->finish();
+Status run(const MpiCall& call, const Routing& routing, Communicator& comm,
+           const Library& library) {
+  Endpoint& endpoint = *routing.endpoints->front();
+  if (parts_of(call, routing) > 1 || !endpoint.place().on_host()) {
+    HETCCL_ASSIGN(auto work, begin(call, routing, comm, library));
+    HETCCL_TRY(work->wait());
+    return work->finish();
   }
   // The calling thread drives it, which no stream does as fast.
   HETCCL_ASSIGN(auto exchange,
@@ -46,7 +48,7 @@ Status run(const Call& call, const Route& route, Communicator& comm, const Libra
 }
 
 // Logs an error once: a program may repeat a call that fails.
-void log_failure(const Call& call, const Status& status, const Job& job) {
+void log_failure(const MpiCall& call, const Status& status, const Job& job) {
   static std::mutex mutex;
   static std::string last;
   const std::lock_guard lock(mutex);
@@ -55,14 +57,14 @@ void log_failure(const Call& call, const Status& status, const Job& job) {
   last = text;
 }
 
-int fail(const Call& call, const Status& status, const Job& job) {
+int fail(const MpiCall& call, const Status& status, const Job& job) {
   log_failure(call, status, job);
   return job.library().raise(call.comm, job.library().error_code(status.message()));
 }
 
-int serve_by_mpi(const Call& call, const Route& route, Communicator& comm, Job& job);
+int serve_by_mpi(const MpiCall& call, const Routing& routing, Communicator& comm, Job& job);
 
-int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Job& job) {
+int serve_by_hetccl(const MpiCall& call, const Routing& routing, Communicator& comm, Job& job) {
   const Library& library = job.library();
   if (has_negative_count(call, comm.size(), comm.rank())) {
     return library.raise(call.comm, library.abi.err_count);
@@ -70,11 +72,11 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
   switch (call.form) {
     case Form::Blocking: {
       const InsideCall inside;
-      const Status status = run(call, route, comm, library);
+      const Status status = run(call, routing, comm, library);
       return status.ok() ? 0 : fail(call, status, job);
     }
     case Form::Nonblocking: {
-      auto work = begin(call, route, comm, library);
+      auto work = begin(call, routing, comm, library);
       if (!work.ok()) return fail(call, work.status(), job);
       return job.requests().add(std::move(work).value(), call.comm, call.request);
     }
@@ -82,25 +84,25 @@ int serve_by_hetccl(const Call& call, const Route& route, Communicator& comm, Jo
       break;
   }
   // Persistent calls may be started in any order, and hetccl's are made in one.
-  Endpoint* endpoint = comm.reserve(route);
-  if (endpoint == nullptr) return serve_by_mpi(call, route, comm, job);
+  Endpoint* endpoint = comm.reserve(routing);
+  if (endpoint == nullptr) return serve_by_mpi(call, routing, comm, job);
   return job.requests().add_persistent(
-      std::make_unique<PersistentOperation>(call, comm.shared_from_this(), endpoint, library),
+      std::make_unique<PersistentExchange>(call, comm.shared_from_this(), endpoint, library),
       call.comm, call.request);
 }
 
 // Whether alpha is chosen, which is made of blocking calls that count in an int.
-bool is_composed(const Call& call, const Route& route) {
-  return route.decision.algorithm == Algorithm::Alpha && route.reason == Reason::Rule &&
+bool is_composed(const MpiCall& call, const Routing& routing) {
+  return routing.decision.algorithm == Algorithm::Alpha && routing.reason == Reason::Rule &&
          call.form == Form::Blocking && Composition::applies(call.collective) &&
-         route.volume.average <= std::numeric_limits<int>::max();
+         routing.volume.average <= std::numeric_limits<int>::max();
 }
 
-int serve_staged(std::shared_ptr<StagedCall> staged, const Call& call, const Route& route,
+int serve_staged(std::shared_ptr<StagedCall> staged, const MpiCall& call, const Routing& routing,
                  Communicator& comm, Job& job) {
   const Library& library = job.library();
-  const Call& copied = staged->call();
-  const int code = is_composed(call, route) ? comm.composition().run(copied) : call_mpi(copied);
+  const MpiCall& copied = staged->call();
+  const int code = is_composed(call, routing) ? comm.composition().run(copied) : call_mpi(copied);
   if (code != 0) return code;
   switch (call.form) {
     case Form::Nonblocking:
@@ -116,18 +118,18 @@ int serve_staged(std::shared_ptr<StagedCall> staged, const Call& call, const Rou
   return status.ok() ? 0 : fail(call, status, job);
 }
 
-int serve_by_mpi(const Call& call, const Route& route, Communicator& comm, Job& job) {
+int serve_by_mpi(const MpiCall& call, const Routing& routing, Communicator& comm, Job& job) {
   if (call.collective != Collective::Barrier && !job.library().takes_device_memory) {
     auto staged = StagedCall::make(call, job.library());
     if (!staged.ok()) return fail(call, staged.status(), job);
     if (staged.value() != nullptr) {
-      return serve_staged(std::move(staged).value(), call, route, comm, job);
+      return serve_staged(std::move(staged).value(), call, routing, comm, job);
     }
   }
-  return is_composed(call, route) ? comm.composition().run(call) : call_mpi(call);
+  return is_composed(call, routing) ? comm.composition().run(call) : call_mpi(call);
 }
 
-int serve_read(const Call& call) {
+int serve_read(const MpiCall& call) {
   Job* job = Job::get();
   if (job == nullptr) return call_mpi(call);
   Summary::Timer timer(job->summary(), call);
@@ -140,15 +142,16 @@ int serve_read(const Call& call) {
     Communicator* comm;
     ~Leave() { comm->leave(); }
   } const leave{comm};
-  const Route route = comm->route(call);
-  timer.served(is_composed(call, route) ? Reason::Leaders : route.reason, route.volume.average);
-  if (route.reason == Reason::Hetccl) return serve_by_hetccl(call, route, *comm, *job);
-  return serve_by_mpi(call, route, *comm, *job);
+  const Routing routing = comm->route(call);
+  timer.served(is_composed(call, routing) ? Reason::Leaders : routing.reason,
+               routing.volume.average);
+  if (routing.reason == Reason::Hetccl) return serve_by_hetccl(call, routing, *comm, *job);
+  return serve_by_mpi(call, routing, *comm, *job);
 }
 
 }  // namespace
 
-int serve(Call call) noexcept {
+int serve(MpiCall call) noexcept {
   const int code = guarded([&] {
     read_arguments(call, *Library::get());
     return 0;

@@ -7,6 +7,6 @@ namespace hetccl::mpi {
 
 /// The result of the MPI function of that form: an MPI error code. Errors of hetccl go to the
 /// communicator's error handler, exceptions too. `call` has its words, and no more.
-int serve(Call call) noexcept;
+int serve(MpiCall call) noexcept;
 
 }  // namespace hetccl::mpi

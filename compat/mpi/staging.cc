@@ -29,14 +29,14 @@ Places places_of(Collective collective) {
 
 }  // namespace
 
-Result<std::shared_ptr<StagedCall>> StagedCall::make(const Call& call, const Library& library) {
+Result<std::shared_ptr<StagedCall>> StagedCall::make(const MpiCall& call, const Library& library) {
   if (!has_gpu_runtime()) return std::shared_ptr<StagedCall>();
   const Sides sides = significant_sides(call, library);
   const bool sends = sides.send && needs_host_copy(call.send.buffer, library);
   const bool receives = sides.recv && needs_host_copy(call.recv.buffer, library);
   if (!sends && !receives) return std::shared_ptr<StagedCall>();
   std::shared_ptr<StagedCall> staged(new StagedCall(call));
-  Call& copy = staged->call_;
+  MpiCall& copy = staged->call_;
   Words& words = copy.words;
   const Places places = places_of(call.collective);
   const int n = count_blocks(call, library);

@@ -20,21 +20,21 @@ namespace hetccl::mpi {
 class StagedCall {
  public:
   /// Null where nothing needs a copy.
-  static Result<std::shared_ptr<StagedCall>> make(const Call& call, const Library& library);
+  static Result<std::shared_ptr<StagedCall>> make(const MpiCall& call, const Library& library);
   ~StagedCall();
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
   /// The call that the MPI can make. Its request goes to `request`.
-  [[nodiscard]] const Call& call() const { return call_; }
+  [[nodiscard]] const MpiCall& call() const { return call_; }
   [[nodiscard]] Word* request() { return &request_; }
   /// Copies in what the MPI reads, which `make` has done for the first time.
   Status fetch() const;
   Status deliver() const;
 
  private:
-  explicit StagedCall(Call call) : call_(std::move(call)) {}
-  Call call_;
+  explicit StagedCall(MpiCall call) : call_(std::move(call)) {}
+  MpiCall call_;
   Word request_ = 0;
   std::optional<HostCopy> sent_, received_;
   bool reads_received_ = false;

@@ -25,7 +25,7 @@ constexpr std::array<const char*, kReasons> kTexts = {
 
 }  // namespace
 
-Summary::Timer::Timer(Summary& summary, const Call& call)
+Summary::Timer::Timer(Summary& summary, const MpiCall& call)
     : summary_(summary), collective_(call.collective) {
   if (summary_.wanted_) begin_ = std::chrono::steady_clock::now();
 }

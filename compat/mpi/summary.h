@@ -33,7 +33,7 @@ class Summary {
   /// Times one call, while it lives.
   class Timer {
    public:
-    Timer(Summary& summary, const Call& call);
+    Timer(Summary& summary, const MpiCall& call);
     ~Timer();
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;

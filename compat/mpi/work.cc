@@ -7,30 +7,30 @@
 
 namespace hetccl::mpi {
 
-Operation::Operation(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange)
+ExchangeWork::ExchangeWork(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange)
     : owner_(std::move(owner)), exchange_(std::move(exchange)) {}
 
-Operation::~Operation() {
+ExchangeWork::~ExchangeWork() {
   if (!is_done()) static_cast<void>(exchange_.release());
 }
 
-Status Operation::start(Endpoint& endpoint, size_t part, size_t parts) {
+Status ExchangeWork::start(Endpoint& endpoint, size_t part, size_t parts) {
   HETCCL_ASSIGN(const uint64_t mark, endpoint.start(*exchange_, part, parts));
   parts_.push_back({&endpoint, mark});
   return {};
 }
 
-Status Operation::wait() {
+Status ExchangeWork::wait() {
   for (const Part& part : parts_) HETCCL_TRY(part.endpoint->await(part.mark));
   return {};
 }
 
-bool Operation::is_done() {
+bool ExchangeWork::is_done() {
   return std::all_of(parts_.begin(), parts_.end(),
                      [](const Part& part) { return part.endpoint->is_done(part.mark); });
 }
 
-void Operation::wait_briefly() {
+void ExchangeWork::wait_briefly() {
   for (const Part& part : parts_) {
     if (part.endpoint->is_done(part.mark)) continue;
     part.endpoint->wait_briefly(part.mark);
@@ -38,35 +38,35 @@ void Operation::wait_briefly() {
   }
 }
 
-Status Operation::finish() {
+Status ExchangeWork::finish() {
   for (const Part& part : parts_) HETCCL_TRY(part.endpoint->failure());
   return exchange_->deliver();
 }
 
-PersistentOperation::PersistentOperation(const Call& call, std::shared_ptr<Communicator> owner,
-                                         Endpoint* endpoint, const Library& library)
+PersistentExchange::PersistentExchange(const MpiCall& call, std::shared_ptr<Communicator> owner,
+                                       Endpoint* endpoint, const Library& library)
     : owner_(std::move(owner)),
       endpoint_(endpoint),
       library_(library),
       kept_(keep_types(call), owner_->size(), owner_->rank()) {}
 
-Call PersistentOperation::keep_types(Call call) {
+MpiCall PersistentExchange::keep_types(MpiCall call) {
   const Sides sides = significant_sides(call, owner_->rank());
   if (sides.send) call.send.type = types_.emplace_back(call.send.type, library_).get();
   if (sides.recv) call.recv.type = types_.emplace_back(call.recv.type, library_).get();
   return call;
 }
 
-PersistentOperation::~PersistentOperation() {
+PersistentExchange::~PersistentExchange() {
   owner_->release(endpoint_);
 }
 
-Result<std::unique_ptr<Work>> PersistentOperation::begin() {
+Result<std::unique_ptr<Work>> PersistentExchange::begin() {
   HETCCL_ASSIGN(auto exchange, Exchange::prepare(kept_.call(), owner_->size(), owner_->rank(),
                                                  endpoint_->place(), library_));
-  auto operation = std::make_unique<Operation>(owner_, std::move(exchange));
-  HETCCL_TRY(operation->start(*endpoint_, 0, 1));
-  return std::unique_ptr<Work>(std::move(operation));
+  auto work = std::make_unique<ExchangeWork>(owner_, std::move(exchange));
+  HETCCL_TRY(work->start(*endpoint_, 0, 1));
+  return std::unique_ptr<Work>(std::move(work));
 }
 
 }  // namespace hetccl::mpi

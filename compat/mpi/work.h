@@ -44,11 +44,11 @@ class PersistentCall {
 };
 
 /// A call of hetccl, in parts, each on an endpoint.
-class Operation : public Work {
+class ExchangeWork : public Work {
  public:
-  Operation(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange);
+  ExchangeWork(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange);
   /// What is under way after an error goes on, and its scratch memory is not given back.
-  ~Operation() override;
+  ~ExchangeWork() override;
 
   Status start(Endpoint& endpoint, size_t part, size_t parts);
   /// Until it is done.
@@ -68,16 +68,16 @@ class Operation : public Work {
 };
 
 /// A persistent call of hetccl, on an endpoint that `owner` has reserved for it.
-class PersistentOperation : public PersistentCall {
+class PersistentExchange : public PersistentCall {
  public:
-  PersistentOperation(const Call& call, std::shared_ptr<Communicator> owner, Endpoint* endpoint,
-                      const Library& library);
-  ~PersistentOperation() override;
+  PersistentExchange(const MpiCall& call, std::shared_ptr<Communicator> owner, Endpoint* endpoint,
+                     const Library& library);
+  ~PersistentExchange() override;
   Result<std::unique_ptr<Work>> begin() override;
 
  private:
   // The call with types that stay, in types_.
-  Call keep_types(Call call);
+  MpiCall keep_types(MpiCall call);
   const std::shared_ptr<Communicator> owner_;
   Endpoint* const endpoint_;
   const Library& library_;

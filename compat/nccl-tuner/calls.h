@@ -8,7 +8,7 @@
 
 namespace hetccl::nccl_tuner {
 
-struct Call {
+struct TunedCall {
   tune::Key key;
   uint64_t bytes = 0;  ///< of a block
   /// Alike for like calls.
@@ -17,12 +17,12 @@ struct Call {
 /// Nothing for a function that is not tuned. `bytes`: as NCCL counts them, all blocks of an
 /// all-gather together. NCCL tells neither type nor root: in the key elements have one byte, and
 /// the root is in cluster 0.
-[[nodiscard]] std::optional<Call> call_of(int function, uint64_t bytes, uint64_t n_ranks);
+[[nodiscard]] std::optional<TunedCall> call_of(int function, uint64_t bytes, uint64_t n_ranks);
 
-/// With which the summaries of these places begin.
-inline constexpr std::string_view kPlacePrefix = "nccl: ";
-/// Where settings of NCCL's own communicators are kept in HETCCL_TUNE_FILE. It holds what NCCL
+/// The beginning of the summaries of these fingerprints.
+inline constexpr std::string_view kSummaryPrefix = "nccl: ";
+/// Under which settings of NCCL's own communicators are kept in HETCCL_TUNE_FILE: made of what NCCL
 /// tells to all ranks alike, since all must find the same.
-[[nodiscard]] tune::Place place_of(uint64_t n_ranks, uint64_t n_nodes);
+[[nodiscard]] tune::Fingerprint fingerprint_of(uint64_t n_ranks, uint64_t n_nodes);
 
 }  // namespace hetccl::nccl_tuner

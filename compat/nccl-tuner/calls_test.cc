@@ -27,10 +27,10 @@ TEST_CASE("calls: NCCL's calls have keys that files can hold") {
 }
 
 TEST_CASE("calls: a file keeps communicators of different shapes apart") {
-  CHECK(place_of(4, 1).digest == place_of(4, 1).digest);
-  CHECK(place_of(4, 1).digest != place_of(4, 2).digest);
-  CHECK(place_of(4, 1).digest != place_of(8, 1).digest);
-  CHECK(place_of(4, 1).summary == "nccl: 4 ranks on 1 nodes");
+  CHECK(fingerprint_of(4, 1).digest == fingerprint_of(4, 1).digest);
+  CHECK(fingerprint_of(4, 1).digest != fingerprint_of(4, 2).digest);
+  CHECK(fingerprint_of(4, 1).digest != fingerprint_of(8, 1).digest);
+  CHECK(fingerprint_of(4, 1).summary == "nccl: 4 ranks on 1 nodes");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::string text_for_all(const tune::Knowledge& knowledge, size_t most, const Nc
   const auto* list = all.ok() ? all.value()["entries"].elements() : nullptr;
   for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
     const std::string* summary = (*list)[i]["summary"].text();
-    if (summary != nullptr && summary->starts_with(kPlacePrefix)) entries.push_back((*list)[i]);
+    if (summary != nullptr && summary->starts_with(kSummaryPrefix)) entries.push_back((*list)[i]);
   }
   if (entries.empty()) return "";
   Json chosen{{"hetccl_tuning", all.value()["hetccl_tuning"]}};
@@ -46,8 +46,8 @@ std::string text_for_all(const tune::Knowledge& knowledge, size_t most, const Nc
   return "";
 }
 
-TuneFile::TuneFile(std::string path, tune::Place place, NcclLog log)
-    : file_(std::move(path), warnings_of(log)), place_(std::move(place)) {}
+TuneFile::TuneFile(std::string path, tune::Fingerprint fingerprint, NcclLog log)
+    : file_(std::move(path), warnings_of(log)), fingerprint_(std::move(fingerprint)) {}
 
 TuneFile::~TuneFile() {
   if (writer_.joinable()) writer_.join();

@@ -20,22 +20,22 @@ const tune::Knowledge& read_once(const std::string& path, const NcclLog& log);
 /// Empty where it would have more than `most` bytes, which is logged.
 std::string text_for_all(const tune::Knowledge& knowledge, size_t most, const NcclLog& log);
 
-/// For communicators of one place.
+/// For communicators of one fingerprint.
 class TuneFile {
  public:
   /// `path` may be empty: then there is no file.
-  TuneFile(std::string path, tune::Place place, NcclLog log);
+  TuneFile(std::string path, tune::Fingerprint fingerprint, NcclLog log);
   ~TuneFile();
   TuneFile(const TuneFile&) = delete;
   TuneFile& operator=(const TuneFile&) = delete;
 
-  void add(const std::vector<tune::Learnt>& learnt) const { file_.add(place_, learnt); }
+  void add(const std::vector<tune::Learnt>& learnt) const { file_.add(fingerprint_, learnt); }
   /// The same on a thread of its own, unless one still writes.
   void start_adding(std::vector<tune::Learnt> learnt);
 
  private:
   const tune::KnowledgeFile file_;
-  const tune::Place place_;
+  const tune::Fingerprint fingerprint_;
   std::thread writer_;
   std::atomic<bool> writes_ = false;
 };

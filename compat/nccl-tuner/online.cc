@@ -148,7 +148,7 @@ Online::~Online() {
   if (session != nullptr) session->leave(0);
 }
 
-std::optional<tune::Setting> Online::use(const Call& call, TimePoint now,
+std::optional<tune::Setting> Online::use(const TunedCall& call, TimePoint now,
                                          const tune::Conductor::SpaceMaker& make_space) {
   std::unique_lock lock(mutex_);
   const uint64_t sequence = n_calls_++;
@@ -175,7 +175,7 @@ void Online::attempt(const Body& body) noexcept {
   }
 }
 
-void Online::lead(const Call& call, uint64_t sequence, TimePoint now,
+void Online::lead(const TunedCall& call, uint64_t sequence, TimePoint now,
                   const tune::Conductor::SpaceMaker& make_space) {
   if (const auto found = known_.find(call.key); found != known_.end()) {
     agreement_.conductor().know(found->second, false);

@@ -47,7 +47,7 @@ class Online {
 
   /// How the next call runs; none: as NCCL chooses. All ranks make the same calls in one order.
   /// Waits only where a decision on this very call is on its way (tune/ledger.h).
-  std::optional<tune::Setting> use(const Call& call, TimePoint now,
+  std::optional<tune::Setting> use(const TunedCall& call, TimePoint now,
                                    const tune::Conductor::SpaceMaker& make_space);
   /// Returns the part of rank 0's file that all ranks use. Empty unless all ranks are `is_first`:
   /// others would learn of it at different moments.
@@ -69,7 +69,7 @@ class Online {
   void attempt(const Body& body) noexcept;
   [[nodiscard]] bootstrap::JoinOptions join_options();
   // With mutex_ held.
-  void lead(const Call& call, uint64_t sequence, TimePoint now,
+  void lead(const TunedCall& call, uint64_t sequence, TimePoint now,
             const tune::Conductor::SpaceMaker& make_space);
   void hear(int from, const tune::Note& note);
   void tell(tune::Agreement::To to, const tune::Note& note);

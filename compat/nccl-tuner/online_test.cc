@@ -56,7 +56,7 @@ void run(size_t rank, const Config& config, const std::string& facts, Chosen& ch
   options.facts = facts;
   auto online = Online::join(config, std::move(options));
   if (!online.ok()) return static_cast<void>(course.last = 0);
-  const Call call = *call_of(kAllReduce, uint64_t{1} << 20U, kRanks);
+  const TunedCall call = *call_of(kAllReduce, uint64_t{1} << 20U, kRanks);
   const Costs costs = Costs::unknown(kAllReduce);
   const TimePoint end = steady_clock().now() + fake::kHang;
   size_t tuned = 0;

@@ -65,8 +65,8 @@ Status Tuner::start() {
     active_ = false;
     return {};
   }
-  file_ = std::make_unique<TuneFile>(config.tune_file,
-                                     place_of(communicator_.n_ranks, communicator_.n_nodes), log_);
+  file_ = std::make_unique<TuneFile>(
+      config.tune_file, fingerprint_of(communicator_.n_ranks, communicator_.n_nodes), log_);
   const bool whole_job = job && static_cast<uint64_t>(job->n_ranks) == communicator_.n_ranks;
   Process& shared = process();
   const std::lock_guard lock(shared.mutex);
@@ -89,7 +89,7 @@ Status Tuner::start() {
 
 void Tuner::know(const tune::Knowledge& knowledge, const char* from) {
   for (const tune::Learnt& one :
-       knowledge.find(place_of(communicator_.n_ranks, communicator_.n_nodes)))
+       knowledge.find(fingerprint_of(communicator_.n_ranks, communicator_.n_nodes)))
     if (is_nccl(one.setting)) known_[one.key] = one.setting.resources;
   if (!known_.empty()) log_.info(format("%zu settings of %s", known_.size(), from));
 }
@@ -108,7 +108,7 @@ Status Tuner::join(const Config& config, int rank, bool is_first) {
   options.is_first = is_first;
   if (rank == 0) {
     const tune::Knowledge& read = read_once(config.tune_file, log_);
-    options.known = read.find(place_of(communicator_.n_ranks, communicator_.n_nodes));
+    options.known = read.find(fingerprint_of(communicator_.n_ranks, communicator_.n_nodes));
     options.file = text_for_all(read, Online::kMostFile, log_);
   }
   options.log = log_;

@@ -42,24 +42,24 @@ const char* keep(const char* text) {
 
 }  // namespace
 
-Result<Settings> Settings::copy(const ncclConfig_t* config) {
-  Settings settings;
+Result<ConfigCopy> ConfigCopy::of(const ncclConfig_t* config) {
+  ConfigCopy copy;
   const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
   const std::string_view said = blocking != nullptr ? blocking : "";
-  settings.blocking_ = said != "0";
-  if (config == nullptr) return settings;
+  copy.blocking_ = said != "0";
+  if (config == nullptr) return copy;
   constexpr size_t kLeast = offsetof(ncclConfig_t, trafficClass);  // 2.18's
   if (config->magic != NCCL_API_MAGIC || config->size < kLeast || config->size > kLargestConfig)
     return error(ErrorCode::InvalidArgument, "config was not made by NCCL_CONFIG_INITIALIZER");
   const auto* const first = reinterpret_cast<const uint8_t*>(config);
-  settings.bytes_.assign(first, first + config->size);
-  if (said != "0" && said != "1") settings.blocking_ = config->blocking != 0;
-  settings.net_name_ = keep(config->netName);
-  if (config->size >= sizeof *config) settings.comm_name_ = keep(config->commName);
-  return settings;
+  copy.bytes_.assign(first, first + config->size);
+  if (said != "0" && said != "1") copy.blocking_ = config->blocking != 0;
+  copy.net_name_ = keep(config->netName);
+  if (config->size >= sizeof *config) copy.comm_name_ = keep(config->commName);
+  return copy;
 }
 
-ncclConfig_t* Settings::config() {
+ncclConfig_t* ConfigCopy::get() {
   if (bytes_.empty()) return nullptr;
   auto* const config = reinterpret_cast<ncclConfig_t*>(bytes_.data());
   config->netName = net_name_;
@@ -80,20 +80,20 @@ void CurrentDevice::make_current() const {
   if (context_ != nullptr) gpu_runtime()->set_context(context_);
 }
 
-void Turns::Turn::end() {
+void SplitOrder::Turn::end() {
   if (std::exchange(is_over_, true)) return;
-  const std::lock_guard lock(turns_.mutex_);
-  turns_.early_.insert(number_);
-  while (turns_.early_.erase(turns_.first_) == 1) ++turns_.first_;
-  turns_.over_.notify_all();
+  const std::lock_guard lock(order_.mutex_);
+  order_.early_.insert(number_);
+  while (order_.early_.erase(order_.first_) == 1) ++order_.first_;
+  order_.over_.notify_all();
 }
 
-void Turns::Turn::wait() {
-  std::unique_lock lock(turns_.mutex_);
-  turns_.over_.wait(lock, [this] { return turns_.first_ == number_; });
+void SplitOrder::Turn::wait() {
+  std::unique_lock lock(order_.mutex_);
+  order_.over_.wait(lock, [this] { return order_.first_ == number_; });
 }
 
-std::unique_ptr<Turns::Turn> Turns::take() {
+std::unique_ptr<SplitOrder::Turn> SplitOrder::take() {
   const std::lock_guard lock(mutex_);
   return std::make_unique<Turn>(*this, taken_++);
 }
@@ -109,7 +109,7 @@ Communicator::~Communicator() = default;
 Outcome Communicator::set_up(Handle& handle, Request request) {
   Outcome outcome{ncclInternalError, "no memory"};
   try {
-    settings_ = request.settings;
+    config_ = request.config;
     outcome = make(request);
   } catch (const std::exception&) {  // what remains of it goes with the communicator
   }
@@ -121,9 +121,9 @@ Outcome Communicator::conclude(Handle& handle, Outcome outcome) {
     const std::lock_guard lock(mutex_);
     outcome_ = outcome;
   }
-  const State state = outcome.failed()           ? State::Failed
-                      : mixed_.load() != nullptr ? State::Mixed
-                                                 : State::Vendor;
+  const HandleState state = outcome.failed()           ? HandleState::Failed
+                            : mixed_.load() != nullptr ? HandleState::Mixed
+                                                       : HandleState::Vendor;
   publish(handle, this, state, vendor_.load(), mixed_.load());
   return outcome;
 }
@@ -175,7 +175,7 @@ Outcome Communicator::make_vendors(const Request& request) {
 // leaves behind: what that makes after all ends at once.
 Outcome Communicator::init_vendors(const ncclUniqueId& id, const Request& request) {
   struct Init {
-    Settings settings;
+    ConfigCopy config;
     std::mutex mutex;  // guards what follows
     std::condition_variable done;
     bool is_done = false, is_left = false;
@@ -183,12 +183,12 @@ Outcome Communicator::init_vendors(const ncclUniqueId& id, const Request& reques
     Outcome outcome;
   };
   const auto init = std::make_shared<Init>();
-  init->settings = settings_;
+  init->config = config_;
   const auto run = [init, id, n_ranks = request.n_ranks, rank = request.rank] {
     using Call = ncclResult_t(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*);
     ncclComm_t made = nullptr;
     const ncclResult_t code = call_vendor<Call>(*vendor(), Symbol::ncclCommInitRankConfig, &made,
-                                                n_ranks, id, rank, init->settings.config());
+                                                n_ranks, id, rank, init->config.get());
     Outcome outcome{code, {}};
     try {
       outcome = outcome_of_vendor(code, nullptr);
@@ -204,12 +204,12 @@ Outcome Communicator::init_vendors(const ncclUniqueId& id, const Request& reques
     init->is_done = true;
     init->done.notify_all();
   };
-  auto thread = settings_.blocking() ? start_thread("hetccl-vendor",
-                                                    [run, device = device_] {
-                                                      device.make_current();
-                                                      run();
-                                                    })
-                                     : Result<std::thread>(std::thread());
+  auto thread = config_.blocking() ? start_thread("hetccl-vendor",
+                                                  [run, device = device_] {
+                                                    device.make_current();
+                                                    run();
+                                                  })
+                                   : Result<std::thread>(std::thread());
   if (thread.ok() && thread->joinable())
     thread->detach();
   else
@@ -271,7 +271,7 @@ Outcome Communicator::outcome() const {
 
 Outcome Communicator::finalize() {
   const hetcclResult_t begun = hetcclCommFinalize(mixed_.load());
-  const bool waits = begun == hetcclInProgress && settings_.blocking();
+  const bool waits = begun == hetcclInProgress && config_.blocking();
   return waits ? wait_for_mixed() : outcome_of(begun, mixed_.load());
 }
 
@@ -298,23 +298,25 @@ Outcome Communicator::abort() {
       call_vendor<ncclResult_t(ncclComm_t)>(*vendor(), Symbol::ncclCommAbort, of_vendor), nullptr);
 }
 
-std::shared_ptr<Turns::Turn> Communicator::take_turn() {
+std::shared_ptr<SplitOrder::Turn> Communicator::take_turn() {
   // Each holds the communicator, in which the turn counts.
-  return {turns_.take().release(), [self = shared_from_this()](Turns::Turn* turn) { delete turn; }};
+  return {split_order_.take().release(),
+          [self = shared_from_this()](SplitOrder::Turn* turn) { delete turn; }};
 }
 
-Result<std::optional<Meeting::Part>> Communicator::split(Turns::Turn& turn, int color, int key) {
+Result<std::optional<Meeting::Child>> Communicator::split(SplitOrder::Turn& turn, int color,
+                                                          int key) {
   turn.wait();
-  auto part = meeting_->split(color, key);
+  auto child = meeting_->split(color, key);
   turn.end();
-  return part;
+  return child;
 }
 
-Result<Meeting::Part> Communicator::shrink(Turns::Turn& turn, std::span<const int> excluded) {
+Result<Meeting::Child> Communicator::shrink(SplitOrder::Turn& turn, std::span<const int> excluded) {
   turn.wait();
-  auto part = meeting_->shrink(excluded);
+  auto child = meeting_->shrink(excluded);
   turn.end();
-  return part;
+  return child;
 }
 
 std::string Communicator::describe() const {

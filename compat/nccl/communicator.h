@@ -19,14 +19,14 @@
 namespace hetccl::nccl {
 
 /// A caller's ncclConfig_t, copied with its texts. Any version's: it is given on as it came.
-class Settings {
+class ConfigCopy {
  public:
   /// Null stands for none. InvalidArgument where it is no config. NCCL_COMM_BLOCKING goes before
   /// what it says, as in NCCL.
-  static Result<Settings> copy(const ncclConfig_t* config);
+  static Result<ConfigCopy> of(const ncclConfig_t* config);
   [[nodiscard]] bool blocking() const { return blocking_; }
   /// As the vendor's library takes it, valid as long as this; null: none.
-  [[nodiscard]] ncclConfig_t* config();
+  [[nodiscard]] ncclConfig_t* get();
 
  private:
   Bytes bytes_;
@@ -49,13 +49,13 @@ class CurrentDevice {
 
 /// The order in which a rank calls splits and shrinks of one communicator, which all ranks share:
 /// threads that carry them out wait for their turn. Thread-safe.
-class Turns {
+class SplitOrder {
  public:
   /// One call's, taken where it is called. It is over at `end`, or when it is destroyed, waited for
   /// or not.
   class Turn {
    public:
-    Turn(Turns& turns, uint64_t number) : turns_(turns), number_(number) {}
+    Turn(SplitOrder& order, uint64_t number) : order_(order), number_(number) {}
     ~Turn() { end(); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -63,7 +63,7 @@ class Turns {
     void end();
 
    private:
-    Turns& turns_;
+    SplitOrder& order_;
     const uint64_t number_;
     bool is_over_ = false;
   };
@@ -83,7 +83,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   struct Request {
     ncclUniqueId id;
     int n_ranks, rank;
-    Settings settings;
+    ConfigCopy config;
   };
   /// Its GPU is the calling thread's.
   static Result<std::shared_ptr<Communicator>> create();
@@ -97,7 +97,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Of `set_up`: in progress until it has returned.
   [[nodiscard]] Outcome outcome() const;
   /// Of `set_up`'s request, once that has returned.
-  [[nodiscard]] const Settings& settings() const { return settings_; }
+  [[nodiscard]] const ConfigCopy& config() const { return config_; }
 
   /// As ncclCommFinalize, of a mixed communicator.
   Outcome finalize();
@@ -106,10 +106,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Ends what waits in it, from any thread and at any time, and what serves it.
   Outcome abort();
   /// Takes the turn of a split or shrink of a mixed communicator, in the thread that calls it.
-  std::shared_ptr<Turns::Turn> take_turn();
+  std::shared_ptr<SplitOrder::Turn> take_turn();
   /// Carry a split or shrink out. They block.
-  Result<std::optional<Meeting::Part>> split(Turns::Turn& turn, int color, int key);
-  Result<Meeting::Part> shrink(Turns::Turn& turn, std::span<const int> excluded);
+  Result<std::optional<Meeting::Child>> split(SplitOrder::Turn& turn, int color, int key);
+  Result<Meeting::Child> shrink(SplitOrder::Turn& turn, std::span<const int> excluded);
   /// The GPU that was current where it was created, and is its own.
   [[nodiscard]] const CurrentDevice& device() const { return device_; }
   /// "nccl: 2, no GPU library: 1"; "" before the ranks have met.
@@ -127,9 +127,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   const CurrentDevice device_ = CurrentDevice::of_this_thread();
   std::unique_ptr<Cancel> cancel_;
-  Turns turns_;
+  SplitOrder split_order_;
   std::unique_ptr<Meeting> meeting_;
-  Settings settings_;
+  ConfigCopy config_;
   std::atomic<ncclComm_t> vendor_{nullptr};
   std::atomic<hetcclComm_t> mixed_{nullptr};
 

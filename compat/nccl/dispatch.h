@@ -29,20 +29,20 @@ ncclResult_t dispatch(ncclComm_t comm, Symbol symbol, const OfVendor& of_vendor,
                       const OfMixed& of_mixed) noexcept {
   const ncclResult_t code = guarded([&]() -> ncclResult_t {
     Handle* const handle = handle_of(comm);
-    const State state = handle != nullptr ? handle->state.load(std::memory_order_acquire)
-                        : comm != nullptr ? State::Vendor
-                                          : State::Free;
+    const HandleState state = handle != nullptr ? handle->state.load(std::memory_order_acquire)
+                              : comm != nullptr ? HandleState::Vendor
+                                                : HandleState::Free;
     if (comm == nullptr)
       return refuse(ncclInvalidArgument, std::string(name_of(symbol)) + ": comm is null");
-    if (state == State::Vendor) {
+    if (state == HandleState::Vendor) {
       if (vendor() == nullptr || vendor()->find(symbol) == nullptr)
         return refuse_without_vendor(symbol);
       if (const auto begun = Group::of_this_thread().enter_vendor(); begun != ncclSuccess)
         return begun;
-      const InVendor inside;
+      const VendorScope inside;
       return finish_vendor(of_vendor(handle != nullptr ? handle->vendor.load() : comm));
     }
-    if (state != State::Mixed) return refuse_call(*handle, symbol);
+    if (state != HandleState::Mixed) return refuse_call(*handle, symbol);
     if constexpr (std::is_invocable_v<OfMixed, Handle&>) {
       return of_mixed(*handle);
     } else {

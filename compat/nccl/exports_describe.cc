@@ -73,13 +73,13 @@ namespace {
 const char* last_error_of(ncclComm_t comm) {
   thread_local std::string text;
   Handle* const handle = handle_of(comm);
-  const State state = handle != nullptr ? handle->state.load() : State::Vendor;
-  if (state == State::Mixed) {
+  const HandleState state = handle != nullptr ? handle->state.load() : HandleState::Vendor;
+  if (state == HandleState::Mixed) {
     text = hetcclGetLastError(handle->mixed.load());
     if (!text.empty()) return text.c_str();
   }
   if (!last_error().empty()) return last_error().c_str();
-  if (state == State::Failed) {
+  if (state == HandleState::Failed) {
     const auto communicator = communicator_of(*handle);
     text = communicator != nullptr ? communicator->outcome().text : "";
     return text.c_str();
@@ -106,8 +106,8 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResul
     if (error == nullptr)
       return refuse(ncclInvalidArgument, "ncclCommGetAsyncError: asyncError is null");
     Handle* const handle = handle_of(comm);
-    const State state = handle != nullptr ? handle->state.load() : State::Vendor;
-    if (state == State::Beginning || state == State::Failed) {
+    const HandleState state = handle != nullptr ? handle->state.load() : HandleState::Vendor;
+    if (state == HandleState::Beginning || state == HandleState::Failed) {
       const auto communicator = communicator_of(*handle);
       *error = communicator != nullptr ? communicator->outcome().code : ncclInvalidUsage;
       return ncclSuccess;
@@ -176,12 +176,12 @@ ncclCommDump(ncclComm_t comm, std::unordered_map<std::string, std::string>& map)
       "SaIcEEES7_St4hashIS7_ESt8equal_toIS7_ESaISt4pairIKS7_S7_EEE";
   return guarded([&]() -> ncclResult_t {
     Handle* const handle = handle_of(comm);
-    const State state = handle != nullptr ? handle->state.load() : State::Vendor;
-    if (state != State::Vendor || vendor() == nullptr) return ncclSuccess;
+    const HandleState state = handle != nullptr ? handle->state.load() : HandleState::Vendor;
+    if (state != HandleState::Vendor || vendor() == nullptr) return ncclSuccess;
     auto* const dump = reinterpret_cast<decltype(&ncclCommDump)>(vendor()->library->symbol(kName));
     if (dump == nullptr)
       return refuse(ncclInvalidUsage, "ncclCommDump is not in " + vendor()->path);
-    const InVendor inside;
+    const VendorScope inside;
     return finish_vendor(dump(handle != nullptr ? handle->vendor.load() : comm, map));
   });
 }

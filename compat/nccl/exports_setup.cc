@@ -56,31 +56,31 @@ ncclResult_t init(const char* call, ncclComm_t* comm, int n_ranks, const ncclUni
     return refuse(ncclInvalidArgument,
                   hetccl::format("%s: %d is no rank of %d", call, rank, n_ranks));
   }
-  auto settings = Settings::copy(config);
-  if (!settings.ok()) return finish(outcome_of(settings.status()));
-  const bool blocking = settings->blocking();
-  const Communicator::Request request{id, n_ranks, rank, std::move(settings).value()};
+  auto copy = ConfigCopy::of(config);
+  if (!copy.ok()) return finish(outcome_of(copy.status()));
+  const bool blocking = copy->blocking();
+  const Communicator::Request request{id, n_ranks, rank, std::move(copy).value()};
   return begin(comm, nullptr, blocking, [=](Communicator& communicator, Handle& handle) {
     return communicator.set_up(handle, request);
   });
 }
 
-// `part` gives the place in the new communicator, or why there is none.
-template <typename GetPart>
+// `get_child` gives the rank's place in the new communicator, or why there is none.
+template <typename GetChild>
 ncclResult_t make_child(const std::shared_ptr<Communicator>& parent, ncclComm_t* newcomm,
-                        ncclConfig_t* config, const GetPart& get_part) {
-  Settings settings = parent->settings();
+                        ncclConfig_t* config, const GetChild& get_child) {
+  ConfigCopy copy = parent->config();
   if (config != nullptr) {
-    auto given = Settings::copy(config);
+    auto given = ConfigCopy::of(config);
     if (!given.ok()) return finish(outcome_of(given.status()));
-    settings = std::move(given).value();
+    copy = std::move(given).value();
   }
-  const bool blocking = settings.blocking();
+  const bool blocking = copy.blocking();
   return begin(newcomm, parent.get(), blocking, [=](Communicator& communicator, Handle& handle) {
-    const auto part = get_part(*parent);
-    if (!part.ok()) return communicator.conclude(handle, outcome_of(part.status()));
-    return communicator.set_up(
-        handle, {part.value().id, part.value().n_ranks, part.value().rank, settings});
+    const auto child = get_child(*parent);
+    if (!child.ok()) return communicator.conclude(handle, outcome_of(child.status()));
+    return communicator.set_up(handle,
+                               {child.value().id, child.value().n_ranks, child.value().rank, copy});
   });
 }
 
@@ -89,15 +89,16 @@ ncclResult_t split(Handle& handle, int color, int key, ncclComm_t* newcomm, nccl
   if (parent == nullptr) return refuse_call(handle, Symbol::ncclCommSplit);
   const auto turn = parent->take_turn();
   if (color == NCCL_SPLIT_NOCOLOR) {  // takes part in the exchange, and gets nothing
-    return Group::of_this_thread().run({parent.get(), parent->settings().blocking(), [=] {
-                                          const auto part = parent->split(*turn, color, key);
-                                          return part.ok() ? Outcome() : outcome_of(part.status());
+    return Group::of_this_thread().run({parent.get(), parent->config().blocking(), [=] {
+                                          const auto child = parent->split(*turn, color, key);
+                                          return child.ok() ? Outcome()
+                                                            : outcome_of(child.status());
                                         }});
   }
-  return make_child(parent, newcomm, config, [=](Communicator& from) -> Result<Meeting::Part> {
-    auto part = from.split(*turn, color, key);
-    if (!part.ok()) return part.status();
-    return **part;
+  return make_child(parent, newcomm, config, [=](Communicator& from) -> Result<Meeting::Child> {
+    auto child = from.split(*turn, color, key);
+    if (!child.ok()) return child.status();
+    return **child;
   });
 }
 
@@ -118,17 +119,17 @@ ncclResult_t shrink(Handle& handle, std::vector<int> excluded, ncclComm_t* newco
 // Destroys or aborts. A vendor's library ends all of a group at once; what is mixed ends behind the
 // group's calls, or at once where it is aborted.
 ncclResult_t end(Handle& handle, Symbol symbol) {
-  const State state = handle.state.load();
+  const HandleState state = handle.state.load();
   Group& group = Group::of_this_thread();
-  if (state == State::Vendor) {
+  if (state == HandleState::Vendor) {
     if (const auto begun = group.enter_vendor(); begun != ncclSuccess) return begun;
   }
   const auto communicator = release(handle);
   if (communicator == nullptr) return refuse_call(handle, symbol);
-  const bool aborts =
-      symbol == Symbol::ncclCommAbort || state == State::Beginning || state == State::Failed;
+  const bool aborts = symbol == Symbol::ncclCommAbort || state == HandleState::Beginning ||
+                      state == HandleState::Failed;
   if (aborts) return finish(communicator->abort());
-  if (state == State::Vendor) return finish(communicator->destroy());
+  if (state == HandleState::Vendor) return finish(communicator->destroy());
   return group.end_after([communicator] { return communicator->destroy(); });
 }
 
@@ -137,7 +138,7 @@ ncclResult_t end(Handle& handle, Symbol symbol) {
 HETCCL_NCCL_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return guarded([&] {
     if (id == nullptr) return null_argument("ncclGetUniqueId", "the id");
-    if (InVendor::holds())
+    if (VendorScope::holds())
       return call_vendor<decltype(::ncclGetUniqueId)>(*vendor(), Symbol::ncclGetUniqueId, id);
     auto made = make_id();
     if (!made.ok()) return finish(outcome_of(made.status()));

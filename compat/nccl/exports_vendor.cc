@@ -26,9 +26,9 @@ Answer forward(Symbol symbol, int comm_at, int refused, Words... words) noexcept
       Word& comm = all[comm_at];
       handle = handle_of(reinterpret_cast<ncclComm_t>(comm));
       if (handle != nullptr) {
-        const State state = handle->state.load(std::memory_order_acquire);
-        if (state == State::Mixed) return refuse_mixed(*handle, symbol);
-        if (state != State::Vendor) return refuse_call(*handle, symbol);
+        const HandleState state = handle->state.load(std::memory_order_acquire);
+        if (state == HandleState::Mixed) return refuse_mixed(*handle, symbol);
+        if (state != HandleState::Vendor) return refuse_call(*handle, symbol);
         comm = reinterpret_cast<Word>(handle->vendor.load());
       }
     }

@@ -19,10 +19,10 @@ Outcome run_one(const std::function<Outcome()>& body) {
 }
 
 // One after the other.
-Outcome run_in_order(const std::vector<Job>& jobs) {
+Outcome run_in_order(const std::vector<Creation>& creations) {
   Outcome first;
-  for (const Job& job : jobs) {
-    Outcome outcome = run_one(job.run);
+  for (const Creation& creation : creations) {
+    Outcome outcome = run_one(creation.run);
     if (outcome.failed() && !first.failed()) first = std::move(outcome);
   }
   return first;
@@ -43,13 +43,13 @@ Group& Group::of_this_thread() {
 }
 
 ncclResult_t Group::start() {
-  if (InVendor::holds()) return call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupStart);
+  if (VendorScope::holds()) return call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupStart);
   ++depth_;
   return ncclSuccess;
 }
 
 ncclResult_t Group::enter_vendor() {
-  if (depth_ == 0 || InVendor::holds() || std::exchange(begun_.vendor, true)) return ncclSuccess;
+  if (depth_ == 0 || VendorScope::holds() || std::exchange(begun_.vendor, true)) return ncclSuccess;
   return finish_vendor(call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupStart));
 }
 
@@ -58,14 +58,14 @@ ncclResult_t Group::enter_mixed() {
   return finish(outcome_of(hetcclGroupStart(), nullptr));
 }
 
-ncclResult_t Group::run(Job job) {
+ncclResult_t Group::run(Creation creation) {
   if (depth_ > 0) {
-    jobs_.push_back(std::move(job));
+    creations_.push_back(std::move(creation));
     return ncclSuccess;
   }
-  if (job.blocking) return finish(run_one(job.run));
-  std::vector<Job> one;
-  one.push_back(std::move(job));
+  if (creation.blocking) return finish(run_one(creation.run));
+  std::vector<Creation> one;
+  one.push_back(std::move(creation));
   return run_all(std::move(one));
 }
 
@@ -80,13 +80,13 @@ void Group::note_refusal(ncclResult_t code) {
 }
 
 ncclResult_t Group::end() {
-  if (InVendor::holds()) return call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupEnd);
+  if (VendorScope::holds()) return call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupEnd);
   if (depth_ == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--depth_ > 0) return ncclSuccess;
   const Libraries begun = std::exchange(begun_, {});
   const auto ends = std::exchange(ends_, {});
   ncclResult_t result =
-      worse(std::exchange(refused_, ncclSuccess), run_all(std::exchange(jobs_, {})));
+      worse(std::exchange(refused_, ncclSuccess), run_all(std::exchange(creations_, {})));
   if (begun.vendor) {
     result =
         worse(result, finish_vendor(call_vendor<ncclResult_t()>(*vendor(), Symbol::ncclGroupEnd)));
@@ -102,7 +102,7 @@ ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
     --depth_;
     return ncclSuccess;
   }
-  if (begun_.mixed || !jobs_.empty() || !ends_.empty()) {
+  if (begun_.mixed || !creations_.empty() || !ends_.empty()) {
     return refuse(
         ncclInvalidUsage,
         "a group with calls of a mixed communicator, or that makes one, is not estimated");
@@ -116,9 +116,9 @@ ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
 }
 
 // A thread for each order, so that ranks of one process do not wait for each other.
-ncclResult_t Group::run_all(std::vector<Job> jobs) {
+ncclResult_t Group::run_all(std::vector<Creation> creations) {
   struct Row {
-    std::vector<Job> jobs;
+    std::vector<Creation> creations;
     bool blocking = true;
     Outcome outcome;
     std::thread thread;
@@ -127,20 +127,20 @@ ncclResult_t Group::run_all(std::vector<Job> jobs) {
     }
   };
   std::map<std::pair<const void*, size_t>, Row> rows;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    Row& row = rows[{jobs[i].order, jobs[i].order == nullptr ? i + 1 : 0}];
-    row.blocking = row.blocking && jobs[i].blocking;
-    row.jobs.push_back(std::move(jobs[i]));
+  for (size_t i = 0; i < creations.size(); ++i) {
+    Row& row = rows[{creations[i].order, creations[i].order == nullptr ? i + 1 : 0}];
+    row.blocking = row.blocking && creations[i].blocking;
+    row.creations.push_back(std::move(creations[i]));
   }
   ncclResult_t result = ncclSuccess;
   for (auto& [order, row] : rows) {
     Row* const place = row.blocking ? &row : nullptr;  // which lives until the thread is joined
-    auto thread = start_thread("hetccl-init", [jobs = row.jobs, place] {
-      Outcome outcome = run_in_order(jobs);
+    auto thread = start_thread("hetccl-init", [creations = row.creations, place] {
+      Outcome outcome = run_in_order(creations);
       if (place != nullptr) place->outcome = std::move(outcome);
     });
     if (!thread.ok())
-      row.outcome = run_in_order(row.jobs);  // later than the others, in this thread
+      row.outcome = run_in_order(row.creations);  // later than the others, in this thread
     else if (row.blocking)
       row.thread = std::move(thread).value();
     else

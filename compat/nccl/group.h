@@ -10,8 +10,8 @@
 
 namespace hetccl::nccl {
 
-/// Something that makes a communicator, and blocks.
-struct Job {
+/// The creation of a communicator: it blocks.
+struct Creation {
   const void* order = nullptr;  ///< those of one parent run one after the other; null: alone
   bool blocking = true;         ///< whether the call waits for it
   std::function<Outcome()> run;
@@ -31,8 +31,8 @@ class Group {
   /// A call of that library follows.
   ncclResult_t enter_vendor();
   ncclResult_t enter_mixed();
-  /// Runs the job: in a group at its end, else now, or in the background.
-  ncclResult_t run(Job job);
+  /// Runs it: in a group at its end, else now, or in the background.
+  ncclResult_t run(Creation creation);
   /// Runs what ends a mixed communicator: in a group behind its calls.
   ncclResult_t end_after(std::function<Outcome()> action);
   /// A call in the group was refused: its end returns the first such code.
@@ -42,11 +42,11 @@ class Group {
   struct Libraries {
     bool vendor = false, mixed = false;
   };
-  static ncclResult_t run_all(std::vector<Job> jobs);
+  static ncclResult_t run_all(std::vector<Creation> creations);
 
   int depth_ = 0;
   Libraries begun_;
-  std::vector<Job> jobs_;
+  std::vector<Creation> creations_;
   std::vector<std::function<Outcome()>> ends_;
   ncclResult_t refused_ = ncclSuccess;
 };

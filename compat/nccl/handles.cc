@@ -31,11 +31,11 @@ Handle* take_handle(std::shared_ptr<Communicator> communicator) {
   for (size_t i = 0; first_handle != nullptr && i < kMostHandles; ++i) {
     Handle& handle = first_handle[next];
     next = (next + 1) % kMostHandles;
-    if (handle.state.load() != State::Free) continue;
+    if (handle.state.load() != HandleState::Free) continue;
     handle.communicator = std::move(communicator);
     handle.vendor.store(nullptr);
     handle.mixed.store(nullptr);
-    handle.state.store(State::Beginning);
+    handle.state.store(HandleState::Beginning);
     return &handle;
   }
   return nullptr;
@@ -46,7 +46,7 @@ std::shared_ptr<Communicator> communicator_of(Handle& handle) {
   return handle.communicator;
 }
 
-void publish(Handle& handle, const Communicator* communicator, State state, ncclComm_t vendor,
+void publish(Handle& handle, const Communicator* communicator, HandleState state, ncclComm_t vendor,
              hetcclComm_t mixed) {
   const std::lock_guard lock(mutex());
   if (handle.communicator.get() != communicator) return;
@@ -59,7 +59,7 @@ std::shared_ptr<Communicator> release(Handle& handle, const Communicator* owner)
   const std::lock_guard lock(mutex());
   if (handle.communicator == nullptr) return nullptr;
   if (owner != nullptr && handle.communicator.get() != owner) return nullptr;
-  handle.state.store(State::Free);
+  handle.state.store(HandleState::Free);
   return std::exchange(handle.communicator, nullptr);
 }
 

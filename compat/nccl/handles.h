@@ -14,7 +14,7 @@ namespace hetccl::nccl {
 
 class Communicator;
 
-enum class State : uint32_t {
+enum class HandleState : uint32_t {
   Free,       ///< never used, or destroyed
   Beginning,  ///< in a group that has not ended, or being set up
   Vendor,     ///< the vendor's communicator
@@ -24,7 +24,7 @@ enum class State : uint32_t {
 
 /// What a call looks at. Lives as long as the process.
 struct Handle {
-  std::atomic<State> state{State::Free};
+  std::atomic<HandleState> state{HandleState::Free};
   std::atomic<ncclComm_t> vendor{nullptr};  ///< from when the vendor's library has published it
   std::atomic<hetcclComm_t> mixed{nullptr};
   std::shared_ptr<Communicator> communicator;  ///< guarded by the table's mutex
@@ -53,7 +53,7 @@ Handle* take_handle(std::shared_ptr<Communicator> communicator);
 /// Null once it is free.
 std::shared_ptr<Communicator> communicator_of(Handle& handle);
 /// Says which library serves it, unless it is no longer `communicator`'s.
-void publish(Handle& handle, const Communicator* communicator, State state, ncclComm_t vendor,
+void publish(Handle& handle, const Communicator* communicator, HandleState state, ncclComm_t vendor,
              hetcclComm_t mixed);
 /// Frees it. Null where another thread has done so, or, if `owner` is given, it is another's.
 std::shared_ptr<Communicator> release(Handle& handle, const Communicator* owner = nullptr);

@@ -49,7 +49,7 @@ TEST_CASE("a handle that was freed is known as such, and stays unused for long")
   CHECK(release(*first) == communicator);
   CHECK(release(*first) == nullptr);
   CHECK(communicator_of(*first) == nullptr);
-  CHECK(first->state.load() == State::Free);
+  CHECK(first->state.load() == HandleState::Free);
   std::set<Handle*> later;
   for (int i = 0; i < 1000; ++i) {
     later.insert(take_handle(communicator));
@@ -68,25 +68,25 @@ TEST_CASE("a config is copied with its texts, and what is none is refused") {
   given.known.magic = NCCL_API_MAGIC;
   given.known.blocking = NCCL_CONFIG_UNDEF_INT;
   given.known.commName = name.c_str();
-  Settings settings = Settings::copy(&given.known).value();
+  ConfigCopy copy = ConfigCopy::of(&given.known).value();
   name = "gone";
-  CHECK(settings.blocking());
-  const ncclConfig_t* const copied = settings.config();
+  CHECK(copy.blocking());
+  const ncclConfig_t* const copied = copy.get();
   REQUIRE(copied != nullptr);
   CHECK(std::string(copied->commName) == "a name");
   CHECK(copied->netName == nullptr);
   CHECK(reinterpret_cast<const decltype(given)*>(copied)->newer[8] == 9);
 
-  Settings none = Settings::copy(nullptr).value();
-  CHECK(none.config() == nullptr);
+  ConfigCopy none = ConfigCopy::of(nullptr).value();
+  CHECK(none.get() == nullptr);
   CHECK(none.blocking());
   for (const size_t size : {size_t{0}, size_t{8}, size_t{1} << 40}) {
     given.known.size = size;
-    CHECK(Settings::copy(&given.known).status().code() == ErrorCode::InvalidArgument);
+    CHECK(ConfigCopy::of(&given.known).status().code() == ErrorCode::InvalidArgument);
   }
   given.known.size = offsetof(ncclConfig_t, trafficClass);  // NCCL 2.18's
   given.known.blocking = 0;
-  CHECK_FALSE(Settings::copy(&given.known).value().blocking());
+  CHECK_FALSE(ConfigCopy::of(&given.known).value().blocking());
 }
 
 }  // namespace

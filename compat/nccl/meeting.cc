@@ -78,29 +78,31 @@ ncclUniqueId to_id(const bootstrap::UniqueId& bytes) {
 // Which of hetccl's NCCLs can meet.
 constexpr std::string_view kProtocol = "hetccl-nccl-1";
 
-Bytes encode(const Card& card) {
-  const std::string text = std::string(kProtocol) + '\0' + card.vendor + '\0' + card.cluster;
+Bytes encode(const Affiliation& affiliation) {
+  const std::string text =
+      std::string(kProtocol) + '\0' + affiliation.vendor + '\0' + affiliation.cluster;
   return {text.begin(), text.end()};
 }
-Result<Card> decode_card(const Bytes& bytes, int rank) {
+Result<Affiliation> decode_affiliation(const Bytes& bytes, int rank) {
   const std::string text(bytes.begin(), bytes.end());
   const size_t first = text.find('\0'), second = text.find('\0', first + 1);
   if (second != std::string::npos && text.substr(0, first) == kProtocol &&
       text.size() <= kMostLabel) {
-    Card card{text.substr(first + 1, second - first - 1), text.substr(second + 1)};
-    if (card.vendor.empty() || card.vendor == "nccl" || card.vendor == "rccl") return card;
+    Affiliation affiliation{text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+    if (affiliation.vendor.empty() || affiliation.vendor == "nccl" || affiliation.vendor == "rccl")
+      return affiliation;
   }
   return error(ErrorCode::InvalidUsage,
                "rank %d has another build of hetccl's NCCL: all need the same", rank);
 }
 
-Result<Card> own_card() {
+Result<Affiliation> own_affiliation() {
   HETCCL_ASSIGN(const Config config, read_settings());
-  const Vendor* const found = serving_vendor();
-  Card card{found != nullptr ? found->name : "", config.cluster};
-  if (encode(card).size() > kMostLabel)
+  const VendorLibrary* const found = serving_vendor();
+  Affiliation affiliation{found != nullptr ? found->name : "", config.cluster};
+  if (encode(affiliation).size() > kMostLabel)
     return error(ErrorCode::InvalidArgument, "HETCCL_CLUSTER is too long");
-  return card;
+  return affiliation;
 }
 
 // What a message is locked with that members alone may read.
@@ -175,7 +177,7 @@ Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ran
                                                const Cancel& cancel) {
   HETCCL_ASSIGN(bootstrap::Service * used, service());
   HETCCL_ASSIGN(const Config config, read_settings());
-  HETCCL_ASSIGN(const Card own, own_card());
+  HETCCL_ASSIGN(const Affiliation own, own_affiliation());
   if (rank == 0 && !known_place().empty()) HETCCL_TRY(serve_at_known_place(to_bytes(id)));
   std::unique_ptr<Meeting> meeting(new Meeting);
   meeting->cancel_ = &cancel;
@@ -198,10 +200,11 @@ Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ran
   };
   options.cancel = &cancel;
   HETCCL_ASSIGN(meeting->session_, used->join(to_bytes(id), std::move(options)));
-  HETCCL_ASSIGN(const auto cards, meeting->gather(encode(own)));
-  for (size_t i = 0; i < cards.size(); ++i) {
-    HETCCL_ASSIGN(Card card, decode_card(cards[i], static_cast<int>(i)));
-    meeting->cards_.push_back(std::move(card));
+  HETCCL_ASSIGN(const auto affiliations, meeting->gather(encode(own)));
+  for (size_t i = 0; i < affiliations.size(); ++i) {
+    HETCCL_ASSIGN(Affiliation affiliation,
+                  decode_affiliation(affiliations[i], static_cast<int>(i)));
+    meeting->affiliations_.push_back(std::move(affiliation));
   }
   return meeting;
 }
@@ -212,9 +215,9 @@ Meeting::~Meeting() {
 
 std::string Meeting::describe() const {
   std::map<std::string, int> counts;
-  for (const Card& card : cards_) {
-    std::string kind = card.vendor.empty() ? "no GPU library" : card.vendor;
-    if (!card.cluster.empty()) kind += " in cluster " + card.cluster;
+  for (const Affiliation& affiliation : affiliations_) {
+    std::string kind = affiliation.vendor.empty() ? "no GPU library" : affiliation.vendor;
+    if (!affiliation.cluster.empty()) kind += " in cluster " + affiliation.cluster;
     ++counts[kind];
   }
   std::string text;
@@ -224,10 +227,12 @@ std::string Meeting::describe() const {
 }
 
 bool Meeting::has_one_vendor() const {
-  const Card& first = cards_.front();
-  return !first.vendor.empty() && std::all_of(cards_.begin(), cards_.end(), [&](const Card& card) {
-    return card.vendor == first.vendor && card.cluster == first.cluster;
-  });
+  const Affiliation& first = affiliations_.front();
+  return !first.vendor.empty() && std::all_of(affiliations_.begin(), affiliations_.end(),
+                                              [&](const Affiliation& affiliation) {
+                                                return affiliation.vendor == first.vendor &&
+                                                       affiliation.cluster == first.cluster;
+                                              });
 }
 
 Result<std::vector<Bytes>> Meeting::gather(const Bytes& mine) {
@@ -239,7 +244,7 @@ Result<Bytes> Meeting::share_secret(const Bytes& of_rank_0) {
   return unseal(all.front(), *session_);
 }
 
-Result<std::optional<Meeting::Part>> Meeting::split(int color, int key) {
+Result<std::optional<Meeting::Child>> Meeting::split(int color, int key) {
   HETCCL_ASSIGN(const auto said, gather(encode(Choice{color, key})));
   std::vector<std::pair<int32_t, int>> members;  // key, rank
   for (int other = 0; other < n_ranks(); ++other) {
@@ -267,7 +272,7 @@ Result<std::optional<Meeting::Part>> Meeting::split(int color, int key) {
   }
   HETCCL_ASSIGN(const auto ids, gather(concealed));
   HETCCL_TRY(made);
-  if (!takes_part) return std::optional<Part>();
+  if (!takes_part) return std::optional<Child>();
   const Bytes& given = ids[static_cast<size_t>(members.front().second)];
   bootstrap::UniqueId id;
   if (given.size() != id.size()) {
@@ -278,11 +283,11 @@ Result<std::optional<Meeting::Part>> Meeting::split(int color, int key) {
   HETCCL_ASSIGN(id, bootstrap::reveal(id, *session_));
   const auto place = std::find_if(members.begin(), members.end(),
                                   [&](const auto& one) { return one.second == rank(); });
-  return std::optional<Part>(
+  return std::optional<Child>(
       {to_id(id), static_cast<int>(members.size()), static_cast<int>(place - members.begin())});
 }
 
-Result<Meeting::Part> Meeting::shrink(std::span<const int> excluded) {
+Result<Meeting::Child> Meeting::shrink(std::span<const int> excluded) {
   if (excluded.empty()) return error(ErrorCode::InvalidArgument, "no rank is to be excluded");
   std::vector<int> stay;
   for (int other = 0; other < n_ranks(); ++other)
@@ -291,10 +296,10 @@ Result<Meeting::Part> Meeting::shrink(std::span<const int> excluded) {
   if (place == stay.end())
     return error(ErrorCode::InvalidArgument, "rank %d excludes itself: it must not call", rank());
   const uint64_t key = key_of_shrink(stay, shrinks_[stay]++);
-  Part part{{}, static_cast<int>(stay.size()), static_cast<int>(place - stay.begin())};
-  if (part.rank != 0) {
-    HETCCL_ASSIGN(part.id, wait_for_id(stay.front(), key));
-    return part;
+  Child child{{}, static_cast<int>(stay.size()), static_cast<int>(place - stay.begin())};
+  if (child.rank != 0) {
+    HETCCL_ASSIGN(child.id, wait_for_id(stay.front(), key));
+    return child;
   }
   const auto id = make_child_id();
   // Zeros are no id: the others need not wait for one.
@@ -304,8 +309,8 @@ Result<Meeting::Part> Meeting::shrink(std::span<const int> excluded) {
   for (const int other : stay)
     if (other != rank()) HETCCL_TRY(session_->tell(other, bytes));
   if (!id.ok()) return id.status();
-  part.id = to_id(id.value());
-  return part;
+  child.id = to_id(id.value());
+  return child;
 }
 
 Result<bootstrap::UniqueId> Meeting::make_child_id() {

@@ -17,7 +17,7 @@
 namespace hetccl::nccl {
 
 /// What a rank tells the others of itself.
-struct Card {
+struct Affiliation {
   std::string vendor;   ///< "nccl", "rccl", "": the rank has no GPU library
   std::string cluster;  ///< HETCCL_CLUSTER
 };
@@ -47,15 +47,15 @@ class Meeting {
   /// Collective: rank 0's bytes, which only members can read, on every rank.
   Result<Bytes> share_secret(const Bytes& of_rank_0);
 
-  /// Where the ranks of one part of a split meet.
-  struct Part {
+  /// Where the ranks of a child, as a split or shrink makes it, meet.
+  struct Child {
     ncclUniqueId id;
     int n_ranks, rank;
   };
   /// Collective, as ncclCommSplit. Nothing: this rank has no color.
-  Result<std::optional<Part>> split(int color, int key);
+  Result<std::optional<Child>> split(int color, int key);
   /// Without the ranks of `excluded`, which do not call.
-  Result<Part> shrink(std::span<const int> excluded);
+  Result<Child> shrink(std::span<const int> excluded);
 
  private:
   Meeting() = default;
@@ -73,7 +73,7 @@ class Meeting {
   std::map<std::vector<int>, uint64_t> shrinks_;  // by the ranks that stay: how many so far
   const Cancel* cancel_ = nullptr;
   int64_t timeout_ms_ = 0;
-  std::vector<Card> cards_;
+  std::vector<Affiliation> affiliations_;
   std::unique_ptr<bootstrap::Session> session_;  // the first to go: it calls `hear`
 };
 

@@ -34,7 +34,7 @@ constexpr std::array kKinds = {Kind{"nccl", "NCCL", "libnccl.so.2", "/dev/nvidia
                                     "_rocm_sdk_libraries/lib", &Config::rccl_library}};
 
 struct Found {
-  std::unique_ptr<const Vendor> vendor;
+  std::unique_ptr<const VendorLibrary> vendor;
   std::string why;
 };
 
@@ -88,8 +88,8 @@ Result<DynLib> open_first(const Kind& kind, const std::vector<std::string>& path
   return error(ErrorCode::Unsupported, "no %s: %s", kind.title, tried.c_str());
 }
 
-Result<std::unique_ptr<const Vendor>> load(const Kind& kind, DynLib library) {
-  auto vendor = std::make_unique<Vendor>();
+Result<std::unique_ptr<const VendorLibrary>> load(const Kind& kind, DynLib library) {
+  auto vendor = std::make_unique<VendorLibrary>();
   library.stay_loaded();
   vendor->name = kind.name;
   vendor->path = library.path();
@@ -102,7 +102,7 @@ Result<std::unique_ptr<const Vendor>> load(const Kind& kind, DynLib library) {
   }
   call_vendor<int(int*)>(*vendor, Symbol::ncclGetVersion, &vendor->version);
   vendor->library.emplace(std::move(library));
-  return std::unique_ptr<const Vendor>(std::move(vendor));
+  return std::unique_ptr<const VendorLibrary>(std::move(vendor));
 }
 
 // Whether one of the paths is the library; else `found` says why not.
@@ -164,7 +164,7 @@ const char* name_of(Symbol symbol) {
   return kNames[static_cast<size_t>(symbol)];
 }
 
-const Vendor* vendor() {
+const VendorLibrary* vendor() {
   return found().vendor.get();
 }
 
@@ -173,7 +173,7 @@ const device::gpu::Api* gpu_runtime() {
   return once->ok() ? once->value().get() : nullptr;
 }
 
-const Vendor* serving_vendor() {
+const VendorLibrary* serving_vendor() {
   return gpu_runtime() != nullptr ? vendor() : nullptr;
 }
 
@@ -181,7 +181,7 @@ const std::string& why_no_vendor() {
   return found().why;
 }
 
-int& InVendor::depth() {
+int& VendorScope::depth() {
   thread_local int depth = 0;
   return depth;
 }

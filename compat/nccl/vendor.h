@@ -24,7 +24,7 @@ enum class Symbol : size_t {
 /// The name of a function in a library.
 const char* name_of(Symbol symbol);
 
-struct Vendor {
+struct VendorLibrary {
   std::string name;  ///< "nccl", "rccl"
   std::string path;
   int version = 0;                                                    ///< 23203
@@ -40,9 +40,9 @@ struct Vendor {
 /// is linked with or has loaded; else the one that is found on a machine with such GPUs. Null:
 /// none. Looked for once, without a call of a GPU's driver, since the program may fork yet.
 /// Thread-safe, as what follows.
-const Vendor* vendor();
+const VendorLibrary* vendor();
 /// The same, where this process has a GPU for it: what can serve a communicator.
-const Vendor* serving_vendor();
+const VendorLibrary* serving_vendor();
 /// The runtime of this process's GPUs, whether or not there is a library; null: it has none.
 const device::gpu::Api* gpu_runtime();
 /// "no NCCL: ...; no RCCL: ...".
@@ -50,12 +50,12 @@ const std::string& why_no_vendor();
 
 /// While it lives, this thread's calls of public functions come from the vendor's library, which
 /// calls its own by their names.
-class InVendor {
+class VendorScope {
  public:
-  InVendor() { ++depth(); }
-  ~InVendor() { --depth(); }
-  InVendor(const InVendor&) = delete;
-  InVendor& operator=(const InVendor&) = delete;
+  VendorScope() { ++depth(); }
+  ~VendorScope() { --depth(); }
+  VendorScope(const VendorScope&) = delete;
+  VendorScope& operator=(const VendorScope&) = delete;
   static bool holds() { return depth() > 0; }
 
  private:
@@ -64,8 +64,8 @@ class InVendor {
 
 /// Calls the vendor's function, which it has.
 template <typename Function, typename... Args>
-auto call_vendor(const Vendor& vendor, Symbol symbol, Args... args) {
-  const InVendor inside;
+auto call_vendor(const VendorLibrary& vendor, Symbol symbol, Args... args) {
+  const VendorScope inside;
   return reinterpret_cast<Function*>(vendor.find(symbol))(args...);
 }
 

@@ -37,12 +37,12 @@ std::vector<size_t> counts_by_rank(const Where& where, const char* argument,
   return counts;
 }
 
-void add_all_to_all(Operation& operation, const at::Tensor& output, std::vector<size_t> to_here,
+void add_all_to_all(Request& request, const at::Tensor& output, std::vector<size_t> to_here,
                     const at::Tensor& input, std::vector<size_t> from_here) {
-  operation.calls.push_back(
-      Call(hetcclCallAllToAllV, movable(input), input.const_data_ptr(), output.mutable_data_ptr())
-          .send_counts(std::move(from_here))
-          .recv_counts(std::move(to_here)));
+  request.calls.push_back(ApiCall(hetcclCallAllToAllV, movable(input), input.const_data_ptr(),
+                                  output.mutable_data_ptr())
+                              .send_counts(std::move(from_here))
+                              .recv_counts(std::move(to_here)));
 }
 
 }  // namespace
@@ -52,19 +52,15 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall_base(at::Tensor& output, 
                                                             std::vector<int64_t>& input_splits,
                                                             const c10d::AllToAllOptions& opts) {
   const Where where{"all_to_all_single", rank_};
-  Operation operation;
-  const at::Tensor from = packed(where, operation, input, Use::In);
-  const at::Tensor to = packed(where, operation, output, Use::Out);
+  Request request(c10d::OpType::ALLTOALL_BASE, "hetccl:all_to_all_single", {input}, {output});
+  const at::Tensor from = packed(where, request, input, Use::In);
+  const at::Tensor to = packed(where, request, output, Use::Out);
   check_tensor(where, "the input", from);
   check_tensor(where, "the output", to);
   check_same_type(where, "the output", to, from);
-  operation.type = c10d::OpType::ALLTOALL_BASE;
-  operation.title = "hetccl:all_to_all_single";
-  operation.inputs = {input};
-  operation.outputs = {output};
-  add_all_to_all(operation, to, counts_by_rank(where, "the output", to, output_splits, size_), from,
+  add_all_to_all(request, to, counts_by_rank(where, "the output", to, output_splits, size_), from,
                  counts_by_rank(where, "the input", from, input_splits, size_));
-  return submit(std::move(operation), opts);
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -75,21 +71,17 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::alltoall(Tensors& outputs, Tensors
   TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_), "hetccl: all_to_all on rank ",
                     rank_, ": the lists have ", inputs.size(),
                     " tensors, but must have one per rank: ", size_);
-  Operation operation;
-  const Tensors from = local(where, operation, inputs, Use::In);
-  const Tensors to = local(where, operation, outputs, Use::Out);
+  Request request(c10d::OpType::ALLTOALL, "hetccl:all_to_all", inputs, outputs);
+  const Tensors from = local(where, request, inputs, Use::In);
+  const Tensors to = local(where, request, outputs, Use::Out);
   check_parts(where, "input", from, size_, "its own output", to[own]);
   check_parts(where, "output", to, size_, "its own input", from[own]);
-  operation.type = c10d::OpType::ALLTOALL;
-  operation.title = "hetccl:all_to_all";
-  operation.inputs = inputs;
-  operation.outputs = outputs;
   const Flat sent(from), received(to);
   sent.fill(from);
-  operation.staging.push_back(sent.buffer());
-  received.spread(operation, to);
-  add_all_to_all(operation, received.buffer(), counts_of(to), sent.buffer(), counts_of(from));
-  return submit(std::move(operation), opts);
+  request.staging.push_back(sent.buffer());
+  received.spread(request, to);
+  add_all_to_all(request, received.buffer(), counts_of(to), sent.buffer(), counts_of(from));
+  return submit(std::move(request), opts);
 }
 
 }  // namespace hetccl::torch_backend

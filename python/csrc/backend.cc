@@ -93,7 +93,7 @@ void HetcclBackend::shutdown_within(milliseconds grace) {
       std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
   communicator_->close_within(std::max(rest, kLeast));
   const std::lock_guard lock(watchers_mutex_);
-  for (const auto& [route, watcher] : watchers_) {
+  for (const auto& [order, watcher] : watchers_) {
     const auto left =
         std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
     watcher->drain(std::max(left, milliseconds(0)));
@@ -128,17 +128,17 @@ std::string HetcclBackend::tuning() const {
   return json;
 }
 
-c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Operation operation, milliseconds timeout,
+c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Request request, milliseconds timeout,
                                                      bool blocking) {
   open(std::nullopt);
-  auto watcher = watcher_of(operation);
-  operation.device = device_;
+  auto watcher = watcher_of(request);
+  request.device = device_;
   c10::intrusive_ptr<HetcclWork> work;
   if (streams_ == nullptr) {
-    work = c10::make_intrusive<HostWork>(rank_, sequence_++, name_, std::move(operation),
+    work = c10::make_intrusive<HostWork>(rank_, sequence_++, name_, std::move(request),
                                          communicator_, std::move(watcher));
   } else {
-    work = c10::make_intrusive<DeviceWork>(rank_, sequence_++, name_, std::move(operation),
+    work = c10::make_intrusive<DeviceWork>(rank_, sequence_++, name_, std::move(request),
                                            communicator_, std::move(watcher), streams_);
   }
   work->launch(timeout.count() > 0 ? timeout : milliseconds(timeout_ms_.load()), blocking);
@@ -147,13 +147,13 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Operation operation, millis
   return work;
 }
 
-std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Operation& operation) {
-  // Work of several routes holds up none of them.
-  if (!operation.members.empty() || operation.route.kind == Route::Kind::Several) {
+std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Request& request) {
+  // Work of several orders holds up none of them.
+  if (!request.members.empty() || request.order.kind == OrderKey::Kind::Several) {
     return std::make_shared<Watcher>();
   }
   const std::lock_guard lock(watchers_mutex_);
-  auto& watcher = watchers_[operation.route];
+  auto& watcher = watchers_[request.order];
   if (watcher == nullptr) watcher = std::make_shared<Watcher>();
   return watcher;
 }
@@ -186,15 +186,13 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
   if (block->refusal != nullptr) std::rethrow_exception(block->refusal);
   start_kept(*block);
   if (block->works.size() == 1) return block->works.front();
-  Operation operation;
-  operation.type = c10d::OpType::COALESCED;
-  operation.title = "hetccl:coalesced";
-  operation.members = std::move(block->works);
-  for (const auto& member : operation.members) {
+  Request request(c10d::OpType::COALESCED, "hetccl:coalesced");
+  request.members = std::move(block->works);
+  for (const auto& member : request.members) {
     const Tensors outputs = member->result();
-    operation.outputs.insert(operation.outputs.end(), outputs.begin(), outputs.end());
+    request.outputs.insert(request.outputs.end(), outputs.begin(), outputs.end());
   }
-  return submit(std::move(operation), milliseconds(0), false);
+  return submit(std::move(request), milliseconds(0), false);
 }
 
 void HetcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
@@ -220,18 +218,15 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   const Where where{"all_reduce", rank_};
   check_lists(where, tensors.size(), tensors.size());
-  Operation operation;
-  operation.type =
-      tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED;
-  operation.title = "hetccl:all_reduce";
-  operation.inputs = operation.outputs = tensors;
-  for (const at::Tensor& tensor : packed(where, operation, tensors, Use::InOut)) {
+  Request request(tensors.size() == 1 ? c10d::OpType::ALLREDUCE : c10d::OpType::ALLREDUCE_COALESCED,
+                  "hetccl:all_reduce", tensors, tensors);
+  for (const at::Tensor& tensor : packed(where, request, tensors, Use::InOut)) {
     check_tensor(where, "tensor", tensor);
     void* const data = tensor.mutable_data_ptr();
-    operation.calls.emplace_back(hetcclCallAllReduce, reducible(where, tensor, opts.reduceOp), data,
-                                 data);
+    request.calls.emplace_back(hetcclCallAllReduce, reducible(where, tensor, opts.reduceOp), data,
+                               data);
   }
-  return submit(std::move(operation), opts);
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
@@ -239,14 +234,11 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::broadcast(Tensors& tensors,
   const Where where{"broadcast", rank_};
   check_one(where, tensors.size());
   check_root(where.operation, opts.rootRank);
-  Operation operation;
-  const at::Tensor tensor = packed(where, operation, tensors.front(), Use::InOut);
+  Request request(c10d::OpType::BROADCAST, "hetccl:broadcast", tensors, tensors);
+  const at::Tensor tensor = packed(where, request, tensors.front(), Use::InOut);
   check_tensor(where, "tensor", tensor);
-  operation.type = c10d::OpType::BROADCAST;
-  operation.title = "hetccl:broadcast";
-  operation.inputs = operation.outputs = tensors;
-  add_broadcast(operation, tensor, static_cast<int>(opts.rootRank));
-  return submit(std::move(operation), opts);
+  add_broadcast(request, tensor, static_cast<int>(opts.rootRank));
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
@@ -254,71 +246,62 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce(Tensors& tensors,
   const Where where{"reduce", rank_};
   check_one(where, tensors.size());
   check_root(where.operation, opts.rootRank);
-  Operation operation;
-  const at::Tensor tensor = packed(where, operation, tensors.front(), Use::InOut);
+  Request request(c10d::OpType::REDUCE, "hetccl:reduce", tensors, tensors);
+  const at::Tensor tensor = packed(where, request, tensors.front(), Use::InOut);
   check_tensor(where, "tensor", tensor);
-  operation.type = c10d::OpType::REDUCE;
-  operation.title = "hetccl:reduce";
-  operation.inputs = operation.outputs = tensors;
   void* const data = tensor.mutable_data_ptr();
-  operation.calls.emplace_back(hetcclCallReduce, reducible(where, tensor, opts.reduceOp), data,
-                               data, static_cast<int>(opts.rootRank));
-  return submit(std::move(operation), opts);
+  request.calls.emplace_back(hetcclCallReduce, reducible(where, tensor, opts.reduceOp), data, data,
+                             static_cast<int>(opts.rootRank));
+  return submit(std::move(request), opts);
 }
 
-void HetcclBackend::add_broadcast(Operation& operation, const at::Tensor& tensor, int root) {
+void HetcclBackend::add_broadcast(Request& request, const at::Tensor& tensor, int root) {
   void* const data = tensor.mutable_data_ptr();
-  operation.calls.emplace_back(hetcclCallBroadcast, movable(tensor), data, data, root);
+  request.calls.emplace_back(hetcclCallBroadcast, movable(tensor), data, data, root);
 }
 
-void HetcclBackend::add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
+void HetcclBackend::add_all_gather(Request& request, const char* name, const at::Tensor& output,
                                    const at::Tensor& input) const {
   const Where where{name, rank_};
   check_tensor(where, "the input", input);
   check_tensor(where, "the output", output);
   check_same_type(where, "the output", output, input);
   check_numel(where, "the output", output, size_ * input.numel(), "world size x input elements");
-  operation.calls.emplace_back(hetcclCallAllGather, movable(input), input.const_data_ptr(),
-                               output.mutable_data_ptr());
+  request.calls.emplace_back(hetcclCallAllGather, movable(input), input.const_data_ptr(),
+                             output.mutable_data_ptr());
 }
 
-void HetcclBackend::add_all_gather(Operation& operation, const char* name, const Tensors& outputs,
+void HetcclBackend::add_all_gather(Request& request, const char* name, const Tensors& outputs,
                                    const at::Tensor& input) const {
   check_parts({name, rank_}, "output", outputs, size_, "the input", input);
   const Flat flat(outputs);
-  flat.spread(operation, outputs);
-  if (are_even(outputs)) return add_all_gather(operation, name, flat.buffer(), input);
-  operation.calls.push_back(Call(hetcclCallAllGatherV, movable(input), input.const_data_ptr(),
-                                 flat.buffer().mutable_data_ptr())
-                                .recv_counts(counts_of(outputs)));
+  flat.spread(request, outputs);
+  if (are_even(outputs)) return add_all_gather(request, name, flat.buffer(), input);
+  request.calls.push_back(ApiCall(hetcclCallAllGatherV, movable(input), input.const_data_ptr(),
+                                  flat.buffer().mutable_data_ptr())
+                              .recv_counts(counts_of(outputs)));
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                               const c10d::AllgatherOptions& opts) {
-  Operation operation;
-  operation.type = c10d::OpType::_ALLGATHER_BASE;
-  operation.title = "hetccl:all_gather_into_tensor";
-  operation.inputs = {input};
-  operation.outputs = {output};
+  Request request(c10d::OpType::_ALLGATHER_BASE, "hetccl:all_gather_into_tensor", {input},
+                  {output});
   constexpr const char* kCall = "all_gather_into_tensor";
-  add_all_gather(operation, kCall, packed({kCall, rank_}, operation, output, Use::Out),
-                 packed({kCall, rank_}, operation, input, Use::In));
-  return submit(std::move(operation), opts);
+  add_all_gather(request, kCall, packed({kCall, rank_}, request, output, Use::Out),
+                 packed({kCall, rank_}, request, input, Use::In));
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   constexpr const char* kCall = "all_gather_into_tensor_coalesced";
   check_lists({kCall, rank_}, outputs.size(), inputs.size());
-  Operation operation;
-  operation.type = c10d::OpType::COALESCED;
-  operation.title = "hetccl:all_gather_into_tensor_coalesced";
-  operation.inputs = inputs;
-  operation.outputs = outputs;
-  const Tensors to = packed({kCall, rank_}, operation, outputs, Use::Out);
-  const Tensors from = packed({kCall, rank_}, operation, inputs, Use::In);
-  for (size_t i = 0; i < from.size(); ++i) add_all_gather(operation, kCall, to[i], from[i]);
-  return submit(std::move(operation), opts);
+  Request request(c10d::OpType::COALESCED, "hetccl:all_gather_into_tensor_coalesced", inputs,
+                  outputs);
+  const Tensors to = packed({kCall, rank_}, request, outputs, Use::Out);
+  const Tensors from = packed({kCall, rank_}, request, inputs, Use::In);
+  for (size_t i = 0; i < from.size(); ++i) add_all_gather(request, kCall, to[i], from[i]);
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& outputs,
@@ -327,77 +310,64 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather(std::vector<Tensors>& ou
   const Where where{"all_gather", rank_};
   check_one(where, inputs.size());
   check_lists(where, outputs.size(), inputs.size());
-  Operation operation;
-  operation.type = c10d::OpType::ALLGATHER;
-  operation.title = "hetccl:all_gather";
-  operation.inputs = inputs;
-  operation.outputs = outputs.front();
-  add_all_gather(operation, where.operation, local(where, operation, outputs.front(), Use::Out),
-                 packed(where, operation, inputs.front(), Use::In));
-  return submit(std::move(operation), opts);
+  Request request(c10d::OpType::ALLGATHER, "hetccl:all_gather", inputs, outputs.front());
+  add_all_gather(request, where.operation, local(where, request, outputs.front(), Use::Out),
+                 packed(where, request, inputs.front(), Use::In));
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_coalesced(
     std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   const Where where{"all_gather_coalesced", rank_};
   check_lists(where, outputs.size(), static_cast<size_t>(size_));
-  Operation operation;
-  operation.type = c10d::OpType::ALLGATHER_COALESCED;
-  operation.title = "hetccl:all_gather_coalesced";
-  operation.inputs = inputs;
+  Request request(c10d::OpType::ALLGATHER_COALESCED, "hetccl:all_gather_coalesced", inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors parts;  // of input i, by rank; c10d passes a list by input for each rank
     for (const Tensors& of_rank : outputs) {
       check_lists(where, of_rank.size(), inputs.size());
       parts.push_back(of_rank[i]);
     }
-    add_all_gather(operation, where.operation, local(where, operation, parts, Use::Out),
-                   packed(where, operation, inputs[i], Use::In));
-    operation.outputs.insert(operation.outputs.end(), parts.begin(), parts.end());
+    add_all_gather(request, where.operation, local(where, request, parts, Use::Out),
+                   packed(where, request, inputs[i], Use::In));
+    request.outputs.insert(request.outputs.end(), parts.begin(), parts.end());
   }
-  return submit(std::move(operation), opts);
+  return submit(std::move(request), opts);
 }
 
-void HetcclBackend::add_reduce_scatter(Operation& operation, const char* name,
-                                       const at::Tensor& output, const at::Tensor& input,
+void HetcclBackend::add_reduce_scatter(Request& request, const char* name, const at::Tensor& output,
+                                       const at::Tensor& input,
                                        const c10d::ReduceOp& reduce_op) const {
   const Where where{name, rank_};
   check_tensor(where, "the input", input);
   check_tensor(where, "the output", output);
   check_same_type(where, "the output", output, input);
   check_numel(where, "the input", input, size_ * output.numel(), "world size x output elements");
-  operation.calls.emplace_back(hetcclCallReduceScatter, reducible(where, output, reduce_op),
-                               input.const_data_ptr(), output.mutable_data_ptr());
+  request.calls.emplace_back(hetcclCallReduceScatter, reducible(where, output, reduce_op),
+                             input.const_data_ptr(), output.mutable_data_ptr());
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
-  Operation operation;
-  operation.type = c10d::OpType::_REDUCE_SCATTER_BASE;
-  operation.title = "hetccl:reduce_scatter_tensor";
-  operation.inputs = {input};
-  operation.outputs = {output};
+  Request request(c10d::OpType::_REDUCE_SCATTER_BASE, "hetccl:reduce_scatter_tensor", {input},
+                  {output});
   constexpr const char* kCall = "reduce_scatter_tensor";
-  add_reduce_scatter(operation, kCall, packed({kCall, rank_}, operation, output, Use::Out),
-                     packed({kCall, rank_}, operation, input, Use::In), opts.reduceOp);
-  return submit(std::move(operation), opts);
+  add_reduce_scatter(request, kCall, packed({kCall, rank_}, request, output, Use::Out),
+                     packed({kCall, rank_}, request, input, Use::In), opts.reduceOp);
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kCall = "reduce_scatter_tensor_coalesced";
   check_lists({kCall, rank_}, outputs.size(), inputs.size());
-  Operation operation;
-  operation.type = reduce_scatter_coalesced_type();
-  operation.title = "hetccl:reduce_scatter_tensor_coalesced";
-  operation.inputs = inputs;
-  operation.outputs = outputs;
-  const Tensors to = packed({kCall, rank_}, operation, outputs, Use::Out);
-  const Tensors from = packed({kCall, rank_}, operation, inputs, Use::In);
+  Request request(reduce_scatter_coalesced_type(), "hetccl:reduce_scatter_tensor_coalesced", inputs,
+                  outputs);
+  const Tensors to = packed({kCall, rank_}, request, outputs, Use::Out);
+  const Tensors from = packed({kCall, rank_}, request, inputs, Use::In);
   for (size_t i = 0; i < from.size(); ++i) {
-    add_reduce_scatter(operation, kCall, to[i], from[i], opts.reduceOp);
+    add_reduce_scatter(request, kCall, to[i], from[i], opts.reduceOp);
   }
-  return submit(std::move(operation), opts);
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
@@ -405,35 +375,29 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::reduce_scatter(
   const Where where{"reduce_scatter", rank_};
   check_one(where, outputs.size());
   check_lists(where, outputs.size(), inputs.size());
-  Operation operation;
-  const at::Tensor output = packed(where, operation, outputs.front(), Use::Out);
-  const Tensors parts = local(where, operation, inputs.front(), Use::In);
+  Request request(c10d::OpType::REDUCE_SCATTER, "hetccl:reduce_scatter", inputs.front(), outputs);
+  const at::Tensor output = packed(where, request, outputs.front(), Use::Out);
+  const Tensors parts = local(where, request, inputs.front(), Use::In);
   check_parts(where, "input", parts, size_, "the output", output);
-  operation.type = c10d::OpType::REDUCE_SCATTER;
-  operation.title = "hetccl:reduce_scatter";
-  operation.inputs = inputs.front();
-  operation.outputs = outputs;
   const Flat flat(parts);
   flat.fill(parts);
-  operation.staging.push_back(flat.buffer());
+  request.staging.push_back(flat.buffer());
   if (are_even(parts)) {
-    add_reduce_scatter(operation, where.operation, output, flat.buffer(), opts.reduceOp);
+    add_reduce_scatter(request, where.operation, output, flat.buffer(), opts.reduceOp);
   } else {
-    operation.calls.push_back(Call(hetcclCallReduceScatterV,
-                                   reducible(where, output, opts.reduceOp),
-                                   flat.buffer().const_data_ptr(), output.mutable_data_ptr())
-                                  .send_counts(counts_of(parts)));
+    request.calls.push_back(ApiCall(hetcclCallReduceScatterV,
+                                    reducible(where, output, opts.reduceOp),
+                                    flat.buffer().const_data_ptr(), output.mutable_data_ptr())
+                                .send_counts(counts_of(parts)));
   }
-  return submit(std::move(operation), opts);
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::barrier(const c10d::BarrierOptions& opts) {
-  Operation operation;
-  operation.type = c10d::OpType::BARRIER;
-  operation.title = "hetccl:barrier";
+  Request request(c10d::OpType::BARRIER, "hetccl:barrier");
   open(opts.device);
-  operation.calls.emplace_back(hetcclCallBarrier, Elements{0, hetcclInt8}, nullptr, nullptr);
-  return submit(std::move(operation), opts);
+  request.calls.emplace_back(hetcclCallBarrier, Elements{0, hetcclInt8}, nullptr, nullptr);
+  return submit(std::move(request), opts);
 }
 
 }  // namespace hetccl::torch_backend

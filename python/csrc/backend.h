@@ -170,12 +170,12 @@ class HetcclBackend final : public c10d::Backend {
   [[nodiscard]] bool serves(c10::DeviceType type) const;
   /// The same tensors, on the communicator's device: those of the host are carried to a GPU and
   /// back, for objects and other little things. Throws for other devices.
-  Tensors local(const Where& where, Operation& operation, const Tensors& tensors, Use use);
-  at::Tensor local(const Where& where, Operation& operation, const at::Tensor& tensor, Use use);
+  Tensors local(const Where& where, Request& request, const Tensors& tensors, Use use);
+  at::Tensor local(const Where& where, Request& request, const at::Tensor& tensor, Use use);
   /// The same, contiguous: dense tensors of another memory format go through a copy in the order of
   /// their indices, since other ranks may have other strides. Lists of parts need none: see Flat.
-  at::Tensor packed(const Where& where, Operation& operation, const at::Tensor& tensor, Use use);
-  Tensors packed(const Where& where, Operation& operation, const Tensors& tensors, Use use);
+  at::Tensor packed(const Where& where, Request& request, const at::Tensor& tensor, Use use);
+  Tensors packed(const Where& where, Request& request, const Tensors& tensors, Use use);
   [[nodiscard]] std::shared_ptr<Communicator> joined() const;
 
   // encode.cc
@@ -192,32 +192,32 @@ class HetcclBackend final : public c10d::Backend {
                                                        const std::vector<int>& ranks,
                                                        const Origin& origin);
 
-  c10::intrusive_ptr<HetcclWork> submit(Operation operation, std::chrono::milliseconds timeout,
+  c10::intrusive_ptr<HetcclWork> submit(Request request, std::chrono::milliseconds timeout,
                                         bool blocking);
   template <typename Options>
-  WorkPtr submit(Operation operation, const Options& opts) {
-    return submit(std::move(operation), opts.timeout, !opts.asyncOp);
+  WorkPtr submit(Request request, const Options& opts) {
+    return submit(std::move(request), opts.timeout, !opts.asyncOp);
   }
-  std::shared_ptr<Watcher> watcher_of(const Operation& operation);
-  WorkPtr message(const char* name, Route::Kind kind, Tensors& tensors, int peer, int tag);
+  std::shared_ptr<Watcher> watcher_of(const Request& request);
+  WorkPtr message(const char* name, OrderKey::Kind kind, Tensors& tensors, int peer, int tag);
   /// The calls of one thread between startCoalescing and endCoalescing.
   struct Block {
     std::vector<c10::intrusive_ptr<HetcclWork>> works;
-    std::vector<Operation> messages;  ///< yet to be started
-    std::vector<OwnMessage> own;      ///< the same, of this rank to itself
-    std::exception_ptr refusal;       ///< of a message, the first; or null
+    std::vector<Request> messages;  ///< yet to be started
+    std::vector<OwnMessage> own;    ///< the same, of this rank to itself
+    std::exception_ptr refusal;     ///< of a message, the first; or null
   };
   /// The calling thread's; null where it has begun none.
   Block* find_block_locked();
   /// The same, which is over then.
   std::optional<Block> take_block();
   /// Fills `own` instead if `peer` is this rank.
-  Operation describe_message(const Where& where, Route::Kind kind, Tensors& tensors, int peer,
-                             int tag, std::optional<OwnMessage>& own);
+  Request describe_message(const Where& where, OrderKey::Kind kind, Tensors& tensors, int peer,
+                           int tag, std::optional<OwnMessage>& own);
   /// Messages that start in one call.
-  static Operation merge(std::vector<Operation> messages);
+  static Request merge(std::vector<Request> messages);
   /// Keeps a message for endCoalescing. False where it is to start at once.
-  bool keep_message(Operation& operation, std::optional<OwnMessage>& own);
+  bool keep_message(Request& request, std::optional<OwnMessage>& own);
   /// The same of a message's error.
   bool keep_refusal(const std::exception_ptr& refusal);
   /// Starts the messages of a block that has ended.
@@ -227,18 +227,18 @@ class HetcclBackend final : public c10d::Backend {
   /// Starts one end of a message to this rank itself, with the other if that has come.
   c10::intrusive_ptr<HetcclWork> start_own_locked(OwnMessage message);
   c10::intrusive_ptr<HetcclWork> await_send(OwnMessage receive);
-  [[nodiscard]] Operation join_ends(OwnMessage one, OwnMessage other) const;
+  [[nodiscard]] Request join_ends(OwnMessage one, OwnMessage other) const;
   /// Every rank's row of what describes its sparse tensor, on the host. Blocks until all have come.
   at::Tensor gather_shapes(const Where& where, const at::Tensor& tensor,
                            std::chrono::milliseconds timeout);
   void check_root(const char* operation, int64_t root) const;
-  static void add_broadcast(Operation& operation, const at::Tensor& tensor, int root);
-  void add_all_gather(Operation& operation, const char* name, const at::Tensor& output,
+  static void add_broadcast(Request& request, const at::Tensor& tensor, int root);
+  void add_all_gather(Request& request, const char* name, const at::Tensor& output,
                       const at::Tensor& input) const;
   /// Into one output per rank.
-  void add_all_gather(Operation& operation, const char* name, const Tensors& outputs,
+  void add_all_gather(Request& request, const char* name, const Tensors& outputs,
                       const at::Tensor& input) const;
-  void add_reduce_scatter(Operation& operation, const char* name, const at::Tensor& output,
+  void add_reduce_scatter(Request& request, const char* name, const at::Tensor& output,
                           const at::Tensor& input, const c10d::ReduceOp& op) const;
 
   const std::string group_;
@@ -248,7 +248,7 @@ class HetcclBackend final : public c10d::Backend {
   const std::optional<c10::Device> preferred_device_;  ///< the default group's device_id
   const Origin origin_;
   std::mutex watchers_mutex_;
-  std::map<Route, std::shared_ptr<Watcher>> watchers_;  ///< each waits in its route's order
+  std::map<OrderKey, std::shared_ptr<Watcher>> watchers_;  ///< each waits in its order
   std::unique_ptr<MonitoredBarrier> monitored_barrier_;
   std::mutex own_mutex_;  ///< held while an end of an own message looks for the other
   OwnMessages own_messages_;

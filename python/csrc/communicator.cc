@@ -90,11 +90,11 @@ std::optional<Failure> Communicator::end_call(hetcclResult_t result) {
   return own;
 }
 
-std::optional<Failure> Communicator::start(const std::vector<Call>& calls, hetcclStream_t stream,
+std::optional<Failure> Communicator::start(const std::vector<ApiCall>& calls, hetcclStream_t stream,
                                            Milliseconds timeout, hetcclWork_t* work) {
   std::vector<hetcclCall_t> all;
   all.reserve(calls.size());
-  for (const Call& call : calls) all.push_back(call.get());
+  for (const ApiCall& call : calls) all.push_back(call.get());
   return with([&](hetcclComm_t comm) {
     return hetcclStart(all.data(), all.size(), comm, stream, timeout.count(), work);
   });

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "call.h"
+#include "api_call.h"
 #include "hetccl/hetccl.h"
 
 namespace hetccl::torch_backend {
@@ -27,13 +27,13 @@ struct Failure {
 /// The text of this thread's last failed call.
 [[nodiscard]] Failure last_failure(hetcclResult_t result);
 
-/// What keeps an order of its own: the collectives, and messages to or from one rank. A message
-/// that waits for its other end holds up nothing of another route. Messages of several routes that
-/// start in one call keep the order of each.
-struct Route {
+/// Names an order: the collectives have one, and so have messages to, and from, each rank. A
+/// message that waits for its other end holds up nothing of another order. Messages of several
+/// orders that start in one call keep each of them.
+struct OrderKey {
   enum class Kind : uint8_t { Collectives, Send, Recv, Several } kind = Kind::Collectives;
   int peer = -1;
-  auto operator<=>(const Route&) const = default;
+  auto operator<=>(const OrderKey&) const = default;
 };
 
 /// hetcclConfig_t's `wire`, `wire_gather` and `wire_inside`: how sums, and all-gathers, are
@@ -70,8 +70,9 @@ class Communicator {
   /// Makes `calls`, each with a deadline of `timeout`: messages at the same time, collectives in
   /// their order. On a GPU they go onto `stream`, the vendor's own. On the host `work` tells when
   /// they are complete; where it is null they are complete on return, driven by this thread.
-  [[nodiscard]] std::optional<Failure> start(const std::vector<Call>& calls, hetcclStream_t stream,
-                                             Milliseconds timeout, hetcclWork_t* work);
+  [[nodiscard]] std::optional<Failure> start(const std::vector<ApiCall>& calls,
+                                             hetcclStream_t stream, Milliseconds timeout,
+                                             hetcclWork_t* work);
   /// Calls `use` with the handle.
   [[nodiscard]] std::optional<Failure> with(const std::function<hetcclResult_t(hetcclComm_t)>& use);
   /// Whether `stream` records a graph: what is enqueued there runs whenever the graph does.

@@ -75,7 +75,7 @@ void HetcclBackend::adopt(std::shared_ptr<Communicator> communicator, c10::Devic
   opened_.store(true, std::memory_order_release);
 }
 
-at::Tensor HetcclBackend::local(const Where& where, Operation& operation, const at::Tensor& tensor,
+at::Tensor HetcclBackend::local(const Where& where, Request& request, const at::Tensor& tensor,
                                 Use use) {
   if (!tensor.defined()) return tensor;  // to be refused by its checks
   const c10::Device device = tensor.device();
@@ -93,14 +93,14 @@ at::Tensor HetcclBackend::local(const Where& where, Operation& operation, const 
                     "\")");
   at::Tensor copy = use == Use::Out ? at::empty(tensor.sizes(), tensor.options().device(device_))
                                     : tensor.detach().to(device_);
-  operation.staging.push_back(copy);
-  if (use != Use::In) operation.host_copies.emplace_back(tensor, copy);
+  request.staging.push_back(copy);
+  if (use != Use::In) request.host_copies.emplace_back(tensor, copy);
   return copy;
 }
 
-at::Tensor HetcclBackend::packed(const Where& where, Operation& operation, const at::Tensor& tensor,
+at::Tensor HetcclBackend::packed(const Where& where, Request& request, const at::Tensor& tensor,
                                  Use use) {
-  const at::Tensor placed = local(where, operation, tensor, use);
+  const at::Tensor placed = local(where, request, tensor, use);
   if (!placed.defined() || placed.layout() != at::kStrided || placed.is_contiguous() ||
       !placed.is_non_overlapping_and_dense()) {
     return placed;  // as it is, or to be refused by its checks
@@ -108,27 +108,27 @@ at::Tensor HetcclBackend::packed(const Where& where, Operation& operation, const
   at::Tensor copy = use == Use::Out
                         ? at::empty(placed.sizes(), placed.options().requires_grad(false))
                         : placed.detach().contiguous();
-  operation.staging.push_back(copy);
-  if (use != Use::In) operation.copies.emplace_back(placed, copy);
+  request.staging.push_back(copy);
+  if (use != Use::In) request.copies.emplace_back(placed, copy);
   return copy;
 }
 
-Tensors HetcclBackend::packed(const Where& where, Operation& operation, const Tensors& tensors,
+Tensors HetcclBackend::packed(const Where& where, Request& request, const Tensors& tensors,
                               Use use) {
   Tensors contiguous;
   contiguous.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
-    contiguous.push_back(packed(where, operation, tensor, use));
+    contiguous.push_back(packed(where, request, tensor, use));
   }
   return contiguous;
 }
 
-Tensors HetcclBackend::local(const Where& where, Operation& operation, const Tensors& tensors,
+Tensors HetcclBackend::local(const Where& where, Request& request, const Tensors& tensors,
                              Use use) {
   Tensors placed;
   placed.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) {
-    placed.push_back(local(where, operation, tensor, use));
+    placed.push_back(local(where, request, tensor, use));
   }
   return placed;
 }

@@ -185,12 +185,12 @@ DeviceStreams::DeviceStreams(c10::Device device)
   prepare_for_process_end();
 }
 
-c10::Stream DeviceStreams::of(const Route& route) {
+c10::Stream DeviceStreams::of(const OrderKey& order) {
   const std::lock_guard lock(mutex_);
-  if (route.kind == Route::Kind::Several) return of_several();
-  const auto known = streams_.find(route);
+  if (order.kind == OrderKey::Kind::Several) return of_several();
+  const auto known = streams_.find(order);
   if (known != streams_.end()) return known->second;
-  return streams_.emplace(route, another()).first->second;
+  return streams_.emplace(order, another()).first->second;
 }
 
 c10::Stream DeviceStreams::of_several() {

@@ -91,8 +91,8 @@ class DeviceStreams {
   [[nodiscard]] c10::Stream current() const { return impl_.getStream(device_); }
   /// Any other, which nobody waits for.
   [[nodiscard]] c10::Stream another() const { return impl_.getStreamFromGlobalPool(device_); }
-  /// The one of a route; of several, one that is idle, unless many are in use.
-  [[nodiscard]] c10::Stream of(const Route& route);
+  /// The one of an order; of several, one that is idle, unless many are in use.
+  [[nodiscard]] c10::Stream of(const OrderKey& order);
   /// Where `stream` is now; on its device.
   [[nodiscard]] std::shared_ptr<const Mark> mark(const c10::Stream& stream);
   /// Remembers where `stream` has got to.
@@ -108,7 +108,7 @@ class DeviceStreams {
   const c10::impl::VirtualGuardImpl impl_;
   const std::shared_ptr<Events> events_;
   std::mutex mutex_;
-  std::map<Route, c10::Stream> streams_;
+  std::map<OrderKey, c10::Stream> streams_;
   std::vector<c10::Stream> several_;
   std::map<c10::StreamId, std::shared_ptr<const Mark>> last_;
 };

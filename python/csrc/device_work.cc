@@ -9,38 +9,38 @@
 namespace hetccl::torch_backend {
 
 DeviceWork::DeviceWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
-                       Operation operation, std::shared_ptr<Communicator> communicator,
+                       Request request, std::shared_ptr<Communicator> communicator,
                        std::shared_ptr<Watcher> watcher, std::shared_ptr<DeviceStreams> streams)
-    : HetcclWork(rank, sequence, std::move(group), std::move(operation), std::move(communicator),
+    : HetcclWork(rank, sequence, std::move(group), std::move(request), std::move(communicator),
                  std::move(watcher)),
       streams_(std::move(streams)) {}
 
 DeviceWork::~DeviceWork() {
-  leave_behind();
+  keep_until_complete();
 }
 
 void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
   // Events are made on the current device.
   const c10::DeviceGuard guard(streams_->device());
-  for (const auto& member : operation_.members) {
+  for (const auto& member : request_.members) {
     const auto& part = static_cast<const DeviceWork&>(*member);
     marks_.insert(marks_.end(), part.marks_.begin(), part.marks_.end());
     reaches_host_ = reaches_host_ || part.reaches_host_;
     captured_ = captured_ || part.captured_;
     launched_ = true;
   }
-  if (!operation_.calls.empty()) {
+  if (!request_.calls.empty()) {
     const c10::Stream current = streams_->current();
-    const c10::Stream stream = blocking ? current : streams_->of(operation_.route);
+    const c10::Stream stream = blocking ? current : streams_->of(request_.order);
     captured_ = communicator_->is_capturing(current.native_handle());
-    TORCH_CHECK_VALUE(!captured_ || operation_.host_copies.empty(), describe(),
+    TORCH_CHECK_VALUE(!captured_ || request_.host_copies.empty(), describe(),
                       ": a tensor of host memory cannot be part of a CUDA graph");
     if (stream != current) streams_->mark(current)->block(stream);
     enqueue(timeout, stream);
     // The caller's stream orders what it does next with these tensors. Those of a graph are held by
     // whoever allocates for it: nobody waits for what has run.
     if (captured_ && stream != current) keep_for(stream);
-    if ((stream == current && !reaches_host_) || captured_) let_go();
+    if ((stream == current && !reaches_host_) || captured_) release_tensors();
   }
   if (recordFunctionEndCallback_) {
     recordFunctionEndCallback_();
@@ -50,10 +50,10 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
 
 void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream) {
   const auto failure =
-      communicator_->start(operation_.calls, stream.native_handle(), timeout, nullptr);
+      communicator_->start(request_.calls, stream.native_handle(), timeout, nullptr);
   launched_ = true;  // or some of it
   if (failure) {
-    operation_.drop_results();
+    request_.drop_results();
     mark(stream);
     // A graph ends with all streams joined that it has taken up.
     if (captured_) streams_->mark(stream)->block(streams_->current());
@@ -61,22 +61,22 @@ void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& s
     finish(error);
     std::rethrow_exception(error);
   }
-  operation_.calls.clear();
-  if (!operation_.copies.empty() || operation_.conclude) {
+  request_.calls.clear();
+  if (!request_.copies.empty() || request_.conclude) {
     const c10::StreamGuard on_stream(stream);
     const at::AutoDispatchBelowADInplaceOrView raw;  // as for the host's copies
-    for (const auto& [to, from] : operation_.copies) to.copy_(from);
-    if (operation_.conclude) operation_.conclude();
-    operation_.conclude = nullptr;
+    for (const auto& [to, from] : request_.copies) to.copy_(from);
+    if (request_.conclude) request_.conclude();
+    request_.conclude = nullptr;
   }
   // The host's remain for `settle`.
-  operation_.copies = std::move(operation_.host_copies);
-  reaches_host_ = !operation_.copies.empty();
+  request_.copies = std::move(request_.host_copies);
+  reaches_host_ = !request_.copies.empty();
   mark(stream);
 }
 
 void DeviceWork::keep_for(const c10::Stream& stream) const {
-  for (const Tensors* tensors : {&operation_.inputs, &operation_.outputs, &operation_.staging}) {
+  for (const Tensors* tensors : {&request_.inputs, &request_.outputs, &request_.staging}) {
     for (const at::Tensor& tensor : *tensors) {
       if (tensor.defined() && tensor.numel() > 0) tensor.record_stream(stream);
     }
@@ -117,7 +117,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   if (settled()) return true;
   // What has failed by now is said here; what fails later, by the next call.
   if (const auto failed = failure()) std::rethrow_exception(error_of(*failed));
-  let_go();
+  release_tensors();
   return true;
 }
 
@@ -139,7 +139,7 @@ HetcclWork::FuturePtr DeviceWork::getFuture() {
   const c10::Stream stream = streams_->another();
   for (const auto& mark : marks_) mark->block(stream);
   const c10::StreamGuard on_stream(stream);
-  future_->markCompleted(c10::IValue(operation_.outputs));
+  future_->markCompleted(c10::IValue(request_.outputs));
   return future_;
 }
 

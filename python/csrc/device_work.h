@@ -14,9 +14,9 @@ namespace hetccl::torch_backend {
 /// results into host memory.
 class DeviceWork final : public HetcclWork {
  public:
-  DeviceWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
-             Operation operation, std::shared_ptr<Communicator> communicator,
-             std::shared_ptr<Watcher> watcher, std::shared_ptr<DeviceStreams> streams);
+  DeviceWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group, Request request,
+             std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher,
+             std::shared_ptr<DeviceStreams> streams);
   ~DeviceWork() override;
 
   void launch(std::chrono::milliseconds timeout, bool blocking) override;

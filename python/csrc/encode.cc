@@ -81,11 +81,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::all_reduce_with_residual(const at:
                                                                        const at::Tensor& residual,
                                                                        const c10d::ReduceOp& op) {
   const Where where{"all_reduce_with_residual", rank_};
-  Operation operation;
-  operation.type = c10d::OpType::ALLREDUCE;
-  operation.title = "hetccl:all_reduce_with_residual";
-  operation.inputs = operation.outputs = {tensor};
-  const at::Tensor data = packed(where, operation, tensor, Use::InOut);
+  Request request(c10d::OpType::ALLREDUCE, "hetccl:all_reduce_with_residual", {tensor}, {tensor});
+  const at::Tensor data = packed(where, request, tensor, Use::InOut);
   check_tensor(where, "tensor", data);
   check_dense(where, "residual", residual);
   check_same_type(where, "residual", residual, data);
@@ -95,11 +92,11 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::all_reduce_with_residual(const at:
                     ": residual must be contiguous on ", data.device().str(),
                     ", where this group works: torch.zeros(tensor.shape, dtype=tensor.dtype, "
                     "device=tensor.device) is");
-  operation.staging.push_back(residual);
+  request.staging.push_back(residual);
   void* const to = data.mutable_data_ptr();
-  operation.calls.push_back(Call(hetcclCallAllReduce, reducible(where, data, op), to, to)
-                                .residual(residual.mutable_data_ptr()));
-  return submit(std::move(operation), c10d::AllreduceOptions());
+  request.calls.push_back(ApiCall(hetcclCallAllReduce, reducible(where, data, op), to, to)
+                              .residual(residual.mutable_data_ptr()));
+  return submit(std::move(request), c10d::AllreduceOptions());
 }
 
 }  // namespace hetccl::torch_backend

@@ -37,26 +37,26 @@ double seconds_waited() {
 }
 
 HostWork::~HostWork() {
-  leave_behind();
+  keep_until_complete();
 }
 
 void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
   std::optional<Waiting> waiting;
   if (blocking) waiting.emplace();
-  for (const auto& member : operation_.members) {
+  for (const auto& member : request_.members) {
     const auto& works = static_cast<const HostWork&>(*member).works_;
     works_.insert(works_.end(), works.begin(), works.end());
   }
-  launched_ = !operation_.members.empty();
-  if (!operation_.calls.empty()) {
+  launched_ = !request_.members.empty();
+  if (!request_.calls.empty()) {
     hetcclWork_t work{};
     const auto failure =
-        communicator_->start(operation_.calls, nullptr, timeout, blocking ? nullptr : &work);
+        communicator_->start(request_.calls, nullptr, timeout, blocking ? nullptr : &work);
     works_.push_back(work);
-    operation_.calls.clear();
+    request_.calls.clear();
     if (failure) {
       launched_ = launched_ || !reached();  // some may have been started
-      operation_.drop_results();
+      request_.drop_results();
       const std::exception_ptr error = error_of(*failure);
       finish(error);
       std::rethrow_exception(error);

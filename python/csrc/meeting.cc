@@ -48,9 +48,10 @@ std::string name_missing(c10d::Store& store, int size,
                   count > 1 ? " have" : " has", " not come");
 }
 
-Patience::Patience(c10d::Store& store, const Seat& seat, const char* purpose, milliseconds timeout)
+Patience::Patience(c10d::Store& store, const GroupRank& self, const char* purpose,
+                   milliseconds timeout)
     : store_(store),
-      seat_(seat),
+      self_(self),
       purpose_(purpose),
       timeout_(timeout),
       begin_(Clock::now()),
@@ -78,37 +79,37 @@ void Patience::rest(milliseconds pause, const Missing& missing) {
 void Patience::look(bool store_failed, const char* store_says, const Missing& missing) {
   const auto now = Clock::now();
   TORCH_CHECK_WITH(DistBackendError, !store_failed && now < begin_ + timeout_, "hetccl: rank ",
-                   seat_.rank, " of process group '", seat_.group, "': not all of its ", seat_.size,
+                   self_.rank, " of process group '", self_.group, "': not all of its ", self_.size,
                    " ranks have come within ", timeout_.count(), " ms",
                    store_failed ? "" : missing(), "; check that all of them ", purpose_,
                    ". The torch Store says: ", store_says);
   if (now < next_reminder_) return;
   next_reminder_ = now + kReminder;
   const auto waited = std::chrono::floor<std::chrono::seconds>(now - begin_);
-  LOG(WARNING) << "hetccl: rank " << seat_.rank << " of process group '" << seat_.group
+  LOG(WARNING) << "hetccl: rank " << self_.rank << " of process group '" << self_.group
                << "' has waited for " << waited.count() << " s" << missing()
                << "; check that all of them " << purpose_;
 }
 
-Meeting::Meeting(c10d::Store& store, std::string name, const Seat& seat)
-    : store_(store), name_(std::move(name)), seat_(seat) {}
+Meeting::Meeting(c10d::Store& store, std::string name, const GroupRank& self)
+    : store_(store), name_(std::move(name)), self_(self) {}
 
 std::string Meeting::key_of(int rank) const {
   return c10::str(name_, "/", rank);
 }
 
 bool Meeting::meet(Patience& patience, const std::function<bool()>& is_over) {
-  store_.set(key_of(seat_.rank), kHere);
-  if (store_.add(name_ + "/come", 1) == seat_.size) store_.set(name_ + "/all", kHere);
+  store_.set(key_of(self_.rank), kHere);
+  if (store_.add(name_ + "/come", 1) == self_.size) store_.set(name_ + "/all", kHere);
   try {
     if (!await_all(patience, is_over)) return false;
   } catch (...) {
     store_.add(name_ + "/come", -1);
-    forget(store_, {key_of(seat_.rank)});
+    forget(store_, {key_of(self_.rank)});
     throw;
   }
-  forget(store_, {key_of(seat_.rank)});
-  if (store_.add(name_ + "/read", 1) == seat_.size) {
+  forget(store_, {key_of(self_.rank)});
+  if (store_.add(name_ + "/read", 1) == self_.size) {
     forget(store_, {name_ + "/come", name_ + "/all", name_ + "/read"});
   }
   return true;
@@ -116,7 +117,7 @@ bool Meeting::meet(Patience& patience, const std::function<bool()>& is_over) {
 
 bool Meeting::await_all(Patience& patience, const std::function<bool()>& is_over) {
   const auto missing = [this] {
-    return name_missing(store_, seat_.size, [this](int rank) { return key_of(rank); });
+    return name_missing(store_, self_.size, [this](int rank) { return key_of(rank); });
   };
   for (milliseconds look = kFirstLook;; look = std::min(2 * look, kLaterLook)) {
     if (patience.wait_for({name_ + "/all"}, is_over ? look : kReminder, missing)) return true;
@@ -126,8 +127,8 @@ bool Meeting::await_all(Patience& patience, const std::function<bool()>& is_over
 
 // Returns true if all had come before.
 bool Meeting::leave() {
-  forget(store_, {key_of(seat_.rank)});
-  if (store_.add(name_ + "/come", -kGone) != seat_.size - kGone) return false;
+  forget(store_, {key_of(self_.rank)});
+  if (store_.add(name_ + "/come", -kGone) != self_.size - kGone) return false;
   store_.set(name_ + "/all", kHere);
   return true;
 }

@@ -11,7 +11,7 @@
 namespace hetccl::torch_backend {
 
 /// A rank of a process group, as errors name it.
-struct Seat {
+struct GroupRank {
   int rank = 0, size = 0;
   const std::string& group;
 };
@@ -32,7 +32,7 @@ class Patience {
   using Missing = std::function<std::string()>;
 
   /// `purpose`: what a missing rank has yet to do.
-  Patience(c10d::Store& store, const Seat& seat, const char* purpose, Milliseconds timeout);
+  Patience(c10d::Store& store, const GroupRank& self, const char* purpose, Milliseconds timeout);
 
   /// Waits for `keys`, at most `longest`: whether they are there. Throws DistBackendError at the
   /// deadline, and if the Store fails.
@@ -45,7 +45,7 @@ class Patience {
   void look(bool store_failed, const char* store_says, const Missing& missing);
 
   c10d::Store& store_;
-  const Seat seat_;
+  const GroupRank self_;
   const char* const purpose_;
   const Milliseconds timeout_;
   const Clock::time_point begin_;
@@ -55,7 +55,7 @@ class Patience {
 /// A place in the Store where all ranks of one attempt meet once: no other attempt has its name.
 class Meeting {
  public:
-  Meeting(c10d::Store& store, std::string name, const Seat& seat);
+  Meeting(c10d::Store& store, std::string name, const GroupRank& self);
 
   /// Blocks until all ranks have come. Throws as Patience; this rank counts as absent then.
   /// Returns false if `is_over()`, which is asked now and then, says that not all will come. No
@@ -69,7 +69,7 @@ class Meeting {
 
   c10d::Store& store_;
   const std::string name_;
-  const Seat seat_;
+  const GroupRank self_;
 };
 
 }  // namespace hetccl::torch_backend

@@ -18,55 +18,53 @@ void append(List& to, List& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-Call call_of(bool sends, const at::Tensor& tensor, int peer, int tag) {
+ApiCall call_of(bool sends, const at::Tensor& tensor, int peer, int tag) {
   const auto told = static_cast<uint32_t>(tag);
   const Elements elements = movable(tensor);
   if (sends)
-    return Call(hetcclCallSend, elements, tensor.const_data_ptr(), nullptr, peer).tag(told);
-  return Call(hetcclCallRecv, elements, nullptr, tensor.mutable_data_ptr(), peer).tag(told);
+    return ApiCall(hetcclCallSend, elements, tensor.const_data_ptr(), nullptr, peer).tag(told);
+  return ApiCall(hetcclCallRecv, elements, nullptr, tensor.mutable_data_ptr(), peer).tag(told);
 }
 
 }  // namespace
 
-Operation HetcclBackend::merge(std::vector<Operation> messages) {
+Request HetcclBackend::merge(std::vector<Request> messages) {
   if (messages.size() == 1) return std::move(messages.front());
-  Operation operation;
-  operation.type = c10d::OpType::COALESCED;
-  operation.title = "hetccl:messages";
-  operation.route = {Route::Kind::Several};
-  for (Operation& message : messages) {
-    append(operation.inputs, message.inputs);
-    append(operation.outputs, message.outputs);
-    append(operation.staging, message.staging);
-    append(operation.copies, message.copies);
-    append(operation.host_copies, message.host_copies);
-    append(operation.calls, message.calls);
+  Request request(c10d::OpType::COALESCED, "hetccl:messages");
+  request.order = {OrderKey::Kind::Several};
+  for (Request& message : messages) {
+    append(request.inputs, message.inputs);
+    append(request.outputs, message.outputs);
+    append(request.staging, message.staging);
+    append(request.copies, message.copies);
+    append(request.host_copies, message.host_copies);
+    append(request.calls, message.calls);
   }
-  return operation;
+  return request;
 }
 
 // A GPU's streams share its queues of the hardware: there a send that waits for room would hold up
-// the receive behind it, if each were a call. On the host each message has its route.
+// the receive behind it, if each were a call. On the host each message has its order.
 void HetcclBackend::start_kept(Block& block) {
   constexpr std::chrono::milliseconds kOfGroup(0);
   start_own(block);
   if (streams_ != nullptr && !block.messages.empty()) {
     block.works.push_back(submit(merge(std::move(block.messages)), kOfGroup, false));
   } else {
-    for (Operation& message : block.messages) {
+    for (Request& message : block.messages) {
       block.works.push_back(submit(std::move(message), kOfGroup, false));
     }
   }
 }
 
-bool HetcclBackend::keep_message(Operation& operation, std::optional<OwnMessage>& own) {
+bool HetcclBackend::keep_message(Request& request, std::optional<OwnMessage>& own) {
   const std::lock_guard lock(blocks_mutex_);
   Block* block = find_block_locked();
   if (block == nullptr) return false;
   if (own)
     block->own.push_back(std::move(*own));
   else
-    block->messages.push_back(std::move(operation));
+    block->messages.push_back(std::move(request));
   return true;
 }
 
@@ -79,57 +77,55 @@ bool HetcclBackend::keep_refusal(const std::exception_ptr& refusal) {
   return true;
 }
 
-Operation HetcclBackend::describe_message(const Where& where, Route::Kind kind, Tensors& tensors,
-                                          int peer, int tag, std::optional<OwnMessage>& own) {
+Request HetcclBackend::describe_message(const Where& where, OrderKey::Kind kind, Tensors& tensors,
+                                        int peer, int tag, std::optional<OwnMessage>& own) {
   check_one(where, tensors.size());
   TORCH_CHECK_VALUE(peer >= 0 && peer < size_, "hetccl: ", where.operation, " on rank ", rank_,
                     ": ", peer, " is not a rank of a group of ", size_);
   TORCH_CHECK_VALUE(tag >= 0, "hetccl: ", where.operation, " on rank ", rank_, ": tag ", tag,
                     " is negative");
-  const bool sends = kind == Route::Kind::Send;
-  Operation operation;
-  const at::Tensor tensor = packed(where, operation, tensors.front(), sends ? Use::In : Use::Out);
+  const bool sends = kind == OrderKey::Kind::Send;
+  Request request(sends ? c10d::OpType::SEND : c10d::OpType::RECV,
+                  sends ? "hetccl:send" : "hetccl:recv", tensors, tensors);
+  const at::Tensor tensor = packed(where, request, tensors.front(), sends ? Use::In : Use::Out);
   check_tensor(where, "tensor", tensor);
-  operation.type = sends ? c10d::OpType::SEND : c10d::OpType::RECV;
-  operation.title = sends ? "hetccl:send" : "hetccl:recv";
-  operation.inputs = operation.outputs = tensors;
-  operation.route = {kind, peer};
+  request.order = {kind, peer};
   if (peer == rank_) {
-    own = OwnMessage{sends, tag, tensor, std::move(operation)};
+    own = OwnMessage{sends, tag, tensor, std::move(request)};
     return {};
   }
-  operation.calls.push_back(call_of(sends, tensor, peer, tag));
-  return operation;
+  request.calls.push_back(call_of(sends, tensor, peer, tag));
+  return request;
 }
 
-c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, Route::Kind kind,
+c10::intrusive_ptr<c10d::Work> HetcclBackend::message(const char* name, OrderKey::Kind kind,
                                                       Tensors& tensors, int peer, int tag) {
   try {
     std::optional<OwnMessage> own;
-    Operation operation = describe_message({name, rank_}, kind, tensors, peer, tag, own);
-    if (keep_message(operation, own)) return nullptr;
+    Request request = describe_message({name, rank_}, kind, tensors, peer, tag, own);
+    if (keep_message(request, own)) return nullptr;
     if (own) {
       const std::lock_guard turn(own_mutex_);
       return start_own_locked(std::move(*own));
     }
-    return submit(std::move(operation), std::chrono::milliseconds(0), false);
+    return submit(std::move(request), std::chrono::milliseconds(0), false);
   } catch (...) {
     if (!keep_refusal(std::current_exception())) throw;
     return nullptr;
   }
 }
 
-Operation HetcclBackend::join_ends(OwnMessage one, OwnMessage other) const {
+Request HetcclBackend::join_ends(OwnMessage one, OwnMessage other) const {
   if (!one.sends) std::swap(one, other);
   for (OwnMessage* end : {&one, &other}) {
-    end->operation.staging.push_back(end->tensor);
-    end->operation.calls = {call_of(end->sends, end->tensor, rank_, end->tag)};
+    end->request.staging.push_back(end->tensor);
+    end->request.calls = {call_of(end->sends, end->tensor, rank_, end->tag)};
   }
-  std::vector<Operation> ends;
-  ends.push_back(std::move(one.operation));
-  ends.push_back(std::move(other.operation));
-  Operation both = merge(std::move(ends));
-  both.route = {Route::Kind::Recv, rank_};
+  std::vector<Request> ends;
+  ends.push_back(std::move(one.request));
+  ends.push_back(std::move(other.request));
+  Request both = merge(std::move(ends));
+  both.order = {OrderKey::Kind::Recv, rank_};
   return both;
 }
 
@@ -174,25 +170,21 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::start_own_locked(OwnMessage messag
       throw;
     }
   }
-  Operation done;
-  done.type = message.operation.type;
-  done.title = message.operation.title;
-  done.route = {Route::Kind::Send, rank_};
-  done.inputs = done.outputs = message.operation.outputs;
+  Request done(message.request.type, message.request.title, message.request.outputs,
+               message.request.outputs);
+  done.order = {OrderKey::Kind::Send, rank_};
   message.tensor = message.tensor.detach().clone();
   if (streams_ != nullptr) message.written = streams_->mark(streams_->current());
-  message.operation = {};
+  message.request = {};
   own_messages_.keep(std::move(message));
   return submit(std::move(done), kOfGroup, false);
 }
 
 c10::intrusive_ptr<HetcclWork> HetcclBackend::await_send(OwnMessage receive) {
-  Operation later;
-  later.type = receive.operation.type;
-  later.title = receive.operation.title;
-  later.inputs = later.outputs = receive.operation.outputs;
+  Request later(receive.request.type, receive.request.title, receive.request.outputs,
+                receive.request.outputs);
   later.device = device_;
-  later.route = receive.operation.route;
+  later.order = receive.request.order;
   auto watcher = watcher_of(later);
   auto work = c10::make_intrusive<OwnReceive>(rank_, sequence_++, name_, std::move(later),
                                               communicator_, std::move(watcher));
@@ -202,35 +194,32 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::await_send(OwnMessage receive) {
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::send(Tensors& tensors, int destination, int tag) {
-  return message("send", Route::Kind::Send, tensors, destination, tag);
+  return message("send", OrderKey::Kind::Send, tensors, destination, tag);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::recv(Tensors& tensors, int source, int tag) {
-  return message("recv", Route::Kind::Recv, tensors, source, tag);
+  return message("recv", OrderKey::Kind::Recv, tensors, source, tag);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::recvAnysource(Tensors& tensors, int tag) {
   const Where where{"recv from any rank", rank_};
   check_one(where, tensors.size());
   TORCH_CHECK_VALUE(tag >= 0, "hetccl: recv on rank ", rank_, ": tag ", tag, " is negative");
-  Operation operation;
-  const at::Tensor tensor = packed(where, operation, tensors.front(), Use::Out);
+  Request request(c10d::OpType::RECVANYSOURCE, "hetccl:recv_anysource", tensors, tensors);
+  const at::Tensor tensor = packed(where, request, tensors.front(), Use::Out);
   TORCH_CHECK_NOT_IMPLEMENTED(
       streams_ == nullptr, "hetccl: recv on rank ", rank_, ", which is in process group '", group_,
       "' with ", device_.str(),
       ", must name the rank that sends (src=), as with NCCL; a group that this rank is in with its "
       "host memory can receive from any");
   check_tensor(where, "tensor", tensor);
-  operation.type = c10d::OpType::RECVANYSOURCE;
-  operation.title = "hetccl:recv_anysource";
-  operation.inputs = operation.outputs = tensors;
-  operation.route = {Route::Kind::Recv, -1};
-  operation.source = std::make_shared<int>(-1);
-  operation.calls.push_back(
-      Call(hetcclCallRecvAny, movable(tensor), nullptr, tensor.mutable_data_ptr())
+  request.order = {OrderKey::Kind::Recv, -1};
+  request.source = std::make_shared<int>(-1);
+  request.calls.push_back(
+      ApiCall(hetcclCallRecvAny, movable(tensor), nullptr, tensor.mutable_data_ptr())
           .tag(static_cast<uint32_t>(tag))
-          .source(operation.source.get()));
-  return submit(std::move(operation), std::chrono::milliseconds(0), false);
+          .source(request.source.get()));
+  return submit(std::move(request), std::chrono::milliseconds(0), false);
 }
 
 }  // namespace hetccl::torch_backend

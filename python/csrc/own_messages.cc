@@ -37,7 +37,7 @@ void OwnReceive::launch(milliseconds timeout, bool /*blocking*/) {
 void OwnReceive::attach(const c10::intrusive_ptr<HetcclWork>& both) {
   {
     const std::lock_guard lock(settle_mutex_);
-    operation_.members = {both};  // whose errors are this one's
+    request_.members = {both};  // whose errors are this one's
   }
   const std::lock_guard lock(other_->mutex);
   other_->work = both;

@@ -19,7 +19,7 @@ struct OwnMessage {
   bool sends = false;
   int tag = 0;
   at::Tensor tensor;                      ///< where the message is read or written
-  Operation operation;                    ///< without calls
+  Request request;                        ///< without calls
   std::shared_ptr<const Mark> written{};  ///< of a send on a GPU: when `tensor` is; else null
 };
 

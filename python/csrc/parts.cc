@@ -91,10 +91,10 @@ void Flat::fill(const Tensors& parts) const {
   }
 }
 
-void Flat::spread(Operation& operation, const Tensors& parts) const {
-  operation.staging.push_back(buffer_);
+void Flat::spread(Request& request, const Tensors& parts) const {
+  request.staging.push_back(buffer_);
   for (size_t i = 0; !in_place_ && i < parts.size(); ++i) {
-    operation.copies.emplace_back(parts[i], slice_of(parts, i));
+    request.copies.emplace_back(parts[i], slice_of(parts, i));
   }
 }
 

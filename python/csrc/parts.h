@@ -34,8 +34,8 @@ class Flat {
   [[nodiscard]] const at::Tensor& buffer() const { return buffer_; }
   /// Copies the parts into the buffer, now.
   void fill(const Tensors& parts) const;
-  /// Keeps the buffer until `operation` is complete, and has it copied to the parts then.
-  void spread(Operation& operation, const Tensors& parts) const;
+  /// Keeps the buffer until `request` is complete, and has it copied to the parts then.
+  void spread(Request& request, const Tensors& parts) const;
 
  private:
   [[nodiscard]] at::Tensor slice_of(const Tensors& parts, size_t index) const;

@@ -57,20 +57,20 @@ std::string id_key(const std::string& session) {
 /// keys carry the session's random name.
 class Gathering {
  public:
-  Gathering(c10d::Store& store, const Seat& seat, bool mark, milliseconds timeout)
+  Gathering(c10d::Store& store, const GroupRank& self, bool mark, milliseconds timeout)
       : store_(store),
-        seat_(seat),
+        self_(self),
         name_(random_name()),
         mark_(mark ? kMark : kNoMark),
-        patience_(store, seat, kPurpose, timeout) {}
+        patience_(store, self, kPurpose, timeout) {}
 
   Arrival gather() {
-    store_.set(place_of(seat_.rank), mark_ + name_);
-    const std::string session = seat_.rank == 0 ? lead() : follow();
+    store_.set(place_of(self_.rank), mark_ + name_);
+    const std::string session = self_.rank == 0 ? lead() : follow();
     const bool any_mark = std::any_of(tokens_.begin(), tokens_.end(),
                                       [](const auto& token) { return token.front() == kMark; });
-    if (is_own(peek(place_of(seat_.rank)))) forget(store_, {place_of(seat_.rank)});
-    if (seat_.rank == 0) forget(store_, {kAttempt, tokens_key(session)});
+    if (is_own(peek(place_of(self_.rank)))) forget(store_, {place_of(self_.rank)});
+    if (self_.rank == 0) forget(store_, {kAttempt, tokens_key(session)});
     return {any_mark, session};
   }
 
@@ -108,13 +108,13 @@ class Gathering {
   }
 
   bool enter(const std::string& session, const std::function<bool()>& is_over) {
-    return Meeting(store_, tokens_key(session), seat_).meet(patience_, is_over);
+    return Meeting(store_, tokens_key(session), self_).meet(patience_, is_over);
   }
 
   /// Sets `tokens_`: one of every rank, dead ones' included.
   void await_tokens() {
     std::vector<std::string> places;
-    for (int rank = 0; rank < seat_.size; ++rank) places.push_back(place_of(rank));
+    for (int rank = 0; rank < self_.size; ++rank) places.push_back(place_of(rank));
     for (;;) {
       while (!patience_.wait_for(places, kGlance, [this] { return missing(); })) keep_place();
       tokens_ = peek_tokens();
@@ -138,8 +138,8 @@ class Gathering {
   }
 
   [[nodiscard]] bool has_own_token() const {
-    return tokens_.size() == static_cast<size_t>(seat_.size) &&
-           is_own(tokens_[static_cast<size_t>(seat_.rank)]);
+    return tokens_.size() == static_cast<size_t>(self_.size) &&
+           is_own(tokens_[static_cast<size_t>(self_.rank)]);
   }
 
   [[nodiscard]] bool is_own(const std::string& token) const {
@@ -149,8 +149,8 @@ class Gathering {
   /// Of two processes that call themselves this rank, the later one is it. It may have gone, and
   /// have taken its token along.
   void keep_place() {
-    TORCH_CHECK_WITH(DistBackendError, is_own(peek(place_of(seat_.rank))), "hetccl: rank ",
-                     seat_.rank, " of process group '", seat_.group,
+    TORCH_CHECK_WITH(DistBackendError, is_own(peek(place_of(self_.rank))), "hetccl: rank ",
+                     self_.rank, " of process group '", self_.group,
                      "': another process has come as this rank, as after a restart: this one "
                      "belongs to an attempt that has ended; end it");
   }
@@ -162,7 +162,7 @@ class Gathering {
 
   Tokens peek_tokens() {
     Tokens tokens;
-    for (int rank = 0; rank < seat_.size; ++rank) tokens.push_back(peek(place_of(rank)));
+    for (int rank = 0; rank < self_.size; ++rank) tokens.push_back(peek(place_of(rank)));
     return tokens;
   }
 
@@ -177,13 +177,13 @@ class Gathering {
   }
 
   std::string missing() {
-    const std::string ranks = name_missing(store_, seat_.size, place_of);
-    if (!ranks.empty() || seat_.rank == 0) return ranks;
-    return c10::str(": rank 0 of ", seat_.size, " has not come");
+    const std::string ranks = name_missing(store_, self_.size, place_of);
+    if (!ranks.empty() || self_.rank == 0) return ranks;
+    return c10::str(": rank 0 of ", self_.size, " has not come");
   }
 
   c10d::Store& store_;
-  const Seat seat_;
+  const GroupRank self_;
   const std::string name_;  ///< with the mark before it: this rank's token
   const char mark_;
   Patience patience_;
@@ -232,9 +232,9 @@ Arrival arrive(c10d::Store& store, int rank, int size, bool has_gpu, const std::
 
 void await_first_call(c10d::Store& store, const std::string& session, int rank, int size,
                       const std::string& group, milliseconds timeout) {
-  const Seat seat{rank, size, group};
-  Patience patience(store, seat, "call the group's first collective", timeout);
-  Meeting(store, "hetccl/called/" + session, seat).meet(patience);
+  const GroupRank self{rank, size, group};
+  Patience patience(store, self, "call the group's first collective", timeout);
+  Meeting(store, "hetccl/called/" + session, self).meet(patience);
 }
 
 void declare_binding(c10d::Store& store, const std::string& session, int size, bool bound) {

@@ -31,25 +31,22 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::gather(std::vector<Tensors>& outpu
   const bool is_root = opts.rootRank == rank_;
   check_one(where, inputs.size());
   check_root_list(where, "output", outputs.size(), is_root);
-  Operation operation;
-  operation.type = c10d::OpType::GATHER;
-  operation.title = "hetccl:gather";
-  operation.inputs = inputs;
-  const at::Tensor input = packed(where, operation, inputs.front(), Use::In);
+  Request request(c10d::OpType::GATHER, "hetccl:gather", inputs);
+  const at::Tensor input = packed(where, request, inputs.front(), Use::In);
   check_tensor(where, "the input", input);
   void* to = nullptr;
   if (is_root) {
-    operation.outputs = outputs.front();
-    const Tensors parts = local(where, operation, outputs.front(), Use::Out);
+    request.outputs = outputs.front();
+    const Tensors parts = local(where, request, outputs.front(), Use::Out);
     check_parts(where, "output", parts, size_, "the input", input);
     check_even(where, "output", parts, "the input", input);
     const Flat flat(parts);
-    flat.spread(operation, parts);
+    flat.spread(request, parts);
     to = flat.buffer().mutable_data_ptr();
   }
-  operation.calls.emplace_back(hetcclCallGather, movable(input), input.const_data_ptr(), to,
-                               static_cast<int>(opts.rootRank));
-  return submit(std::move(operation), opts);
+  request.calls.emplace_back(hetcclCallGather, movable(input), input.const_data_ptr(), to,
+                             static_cast<int>(opts.rootRank));
+  return submit(std::move(request), opts);
 }
 
 c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors& outputs,
@@ -60,26 +57,23 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::scatter(Tensors& outputs,
   const bool is_root = opts.rootRank == rank_;
   check_one(where, outputs.size());
   check_root_list(where, "input", inputs.size(), is_root);
-  Operation operation;
-  operation.type = c10d::OpType::SCATTER;
-  operation.title = "hetccl:scatter";
-  operation.outputs = outputs;
-  const at::Tensor output = packed(where, operation, outputs.front(), Use::Out);
+  Request request(c10d::OpType::SCATTER, "hetccl:scatter", {}, outputs);
+  const at::Tensor output = packed(where, request, outputs.front(), Use::Out);
   check_tensor(where, "the output", output);
   const void* from = nullptr;
   if (is_root) {
-    const Tensors parts = local(where, operation, inputs.front(), Use::In);
+    const Tensors parts = local(where, request, inputs.front(), Use::In);
     check_parts(where, "input", parts, size_, "the output", output);
     check_even(where, "input", parts, "the output", output);
-    operation.inputs = inputs.front();
+    request.inputs = inputs.front();
     const Flat flat(parts);
     flat.fill(parts);
-    operation.staging.push_back(flat.buffer());
+    request.staging.push_back(flat.buffer());
     from = flat.buffer().const_data_ptr();
   }
-  operation.calls.emplace_back(hetcclCallScatter, movable(output), from, output.mutable_data_ptr(),
-                               static_cast<int>(opts.rootRank));
-  return submit(std::move(operation), opts);
+  request.calls.emplace_back(hetcclCallScatter, movable(output), from, output.mutable_data_ptr(),
+                             static_cast<int>(opts.rootRank));
+  return submit(std::move(request), opts);
 }
 
 }  // namespace hetccl::torch_backend

@@ -86,12 +86,12 @@ Blocks make_blocks(const at::Tensor& own, const std::vector<std::vector<int64_t>
   return blocks;
 }
 
-void add_exchange(Operation& operation, const at::Tensor& own, const Blocks& blocks) {
-  operation.staging.push_back(own);
-  operation.staging.push_back(blocks.buffer);
-  operation.calls.push_back(Call(hetcclCallAllGatherV, movable(own), own.const_data_ptr(),
-                                 blocks.buffer.mutable_data_ptr())
-                                .recv_counts(blocks.counts));
+void add_exchange(Request& request, const at::Tensor& own, const Blocks& blocks) {
+  request.staging.push_back(own);
+  request.staging.push_back(blocks.buffer);
+  request.calls.push_back(ApiCall(hetcclCallAllGatherV, movable(own), own.const_data_ptr(),
+                                  blocks.buffer.mutable_data_ptr())
+                              .recv_counts(blocks.counts));
 }
 
 /// Two ranks at a time: then no order of additions is the device's choice. By coalescing, since
@@ -112,15 +112,13 @@ at::Tensor add_up(const Tensors& indices, const Tensors& values, at::IntArrayRef
 
 at::Tensor HetcclBackend::gather_shapes(const Where& where, const at::Tensor& tensor,
                                         std::chrono::milliseconds timeout) {
-  Operation operation;
-  operation.type = c10d::OpType::ALLREDUCE;
-  operation.title = "hetccl:all_reduce_sparse";
+  Request request(c10d::OpType::ALLREDUCE, "hetccl:all_reduce_sparse");
   const at::Tensor own = row_of(tensor).to(device_);
   at::Tensor all = at::empty({size_, kShapeLength}, own.options());
-  operation.inputs = {own};
-  operation.outputs = {all};
-  add_all_gather(operation, where.operation, all, own);
-  submit(std::move(operation), timeout, true)->wait();
+  request.inputs = {own};
+  request.outputs = {all};
+  add_all_gather(request, where.operation, all, own);
+  submit(std::move(request), timeout, true)->wait();
   return all.cpu();
 }
 
@@ -129,8 +127,8 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
   const Where where{"all_reduce of a sparse tensor", rank_};
   check_one(where, tensors.size());
   check_sparse(where, tensors.front(), opts.reduceOp);
-  Operation operation;
-  const at::Tensor own = local(where, operation, tensors.front(), Use::In).detach().coalesce();
+  Request request(c10d::OpType::_ALLREDUCE_SPARSE, "hetccl:all_reduce_sparse", tensors, tensors);
+  const at::Tensor own = local(where, request, tensors.front(), Use::In).detach().coalesce();
   const at::Tensor gathered = gather_shapes(where, own, opts.timeout);
   std::vector<std::vector<int64_t>> indices_sizes, values_sizes;
   const auto* rows = gathered.const_data_ptr<int64_t>();
@@ -149,18 +147,15 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
                    own_values = own._values().contiguous();
   const Blocks indices = make_blocks(own_indices, indices_sizes);
   const Blocks values = make_blocks(own_values, values_sizes);
-  operation.type = c10d::OpType::_ALLREDUCE_SPARSE;
-  operation.title = "hetccl:all_reduce_sparse";
-  operation.inputs = operation.outputs = tensors;
-  add_exchange(operation, own_indices, indices);
-  add_exchange(operation, own_values, values);
-  operation.conclude = [tensor = tensors.front(), indices = indices.of_rank,
-                        values = values.of_rank, options = own.options().requires_grad(false)] {
+  add_exchange(request, own_indices, indices);
+  add_exchange(request, own_values, values);
+  request.conclude = [tensor = tensors.front(), indices = indices.of_rank, values = values.of_rank,
+                      options = own.options().requires_grad(false)] {
     const at::Tensor sum = add_up(indices, values, tensor.sizes(), options);
     tensor.copy_(sum.to(tensor.device()));
   };
   // On a GPU the sum belongs to the caller's stream, of which its memory is.
-  return submit(std::move(operation), opts.timeout, !opts.asyncOp || streams_ != nullptr);
+  return submit(std::move(request), opts.timeout, !opts.asyncOp || streams_ != nullptr);
 }
 
 }  // namespace hetccl::torch_backend

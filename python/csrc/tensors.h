@@ -6,7 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "call.h"
+#include "api_call.h"
 
 namespace hetccl::torch_backend {
 

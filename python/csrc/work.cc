@@ -14,16 +14,16 @@ namespace hetccl::torch_backend {
 namespace {
 
 /// To where results belong; on a GPU on a stream of its own, behind nothing that waits.
-void run_copies(const Operation& operation) {
-  if (operation.copies.empty() && !operation.conclude) return;
+void run_copies(const Request& request) {
+  if (request.copies.empty() && !request.conclude) return;
   std::optional<c10::StreamGuard> on_stream;
-  if (!operation.device.is_cpu()) {
-    const c10::impl::VirtualGuardImpl device(operation.device.type());
-    on_stream.emplace(device.getStreamFromGlobalPool(operation.device));
+  if (!request.device.is_cpu()) {
+    const c10::impl::VirtualGuardImpl device(request.device.type());
+    on_stream.emplace(device.getStreamFromGlobalPool(request.device));
   }
   const at::AutoDispatchBelowADInplaceOrView raw;  // outputs may be leaves that require gradients
-  for (const auto& [to, from] : operation.copies) to.copy_(from);
-  if (operation.conclude) operation.conclude();
+  for (const auto& [to, from] : request.copies) to.copy_(from);
+  if (request.conclude) request.conclude();
 }
 
 /// The ranks that `text` names, as in "rank 3" and "ranks 1, 2".
@@ -61,19 +61,19 @@ std::string tell_global_ranks(const std::string& text, const std::vector<uint64_
 }  // namespace
 
 HetcclWork::HetcclWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
-                       Operation operation, std::shared_ptr<Communicator> communicator,
+                       Request request, std::shared_ptr<Communicator> communicator,
                        std::shared_ptr<Watcher> watcher)
-    : Work(rank, operation.type, operation.title, operation.inputs),
+    : Work(rank, request.type, request.title, request.inputs),
       communicator_(std::move(communicator)),
       watcher_(std::move(watcher)),
-      operation_(std::move(operation)),
+      request_(std::move(request)),
       rank_in_group_(rank),
       sequence_(sequence),
       group_(std::move(group)) {}
 
-void HetcclWork::leave_behind() {
+void HetcclWork::keep_until_complete() {
   if (!launched_ || settled() || !held_.load(std::memory_order_acquire)) return;
-  auto rest = std::make_shared<Operation>(std::move(operation_));
+  auto rest = std::make_shared<Request>(std::move(request_));
   const auto copy = [rest, communicator = communicator_] {
     if (communicator->failure()) return;
     try {
@@ -86,7 +86,7 @@ void HetcclWork::leave_behind() {
 }
 
 std::string HetcclWork::describe() const {
-  const std::string title = operation_.title;
+  const std::string title = request_.title;
   return c10::str("hetccl: ", title.substr(title.find(':') + 1), " (operation ", sequence_,
                   " of process group '", group_->id, "') on rank ", rank_in_group_);
 }
@@ -107,20 +107,20 @@ std::exception_ptr HetcclWork::error_of_wait(std::chrono::milliseconds timeout) 
                                            " ms that wait() was given; it is still in flight")});
 }
 
-Operation HetcclWork::take_held_locked() {
-  Operation taken;
-  taken.inputs.swap(operation_.inputs);
-  taken.staging.swap(operation_.staging);
-  taken.copies.swap(operation_.copies);
-  taken.conclude.swap(operation_.conclude);
-  taken.members.swap(operation_.members);
+Request HetcclWork::take_held_locked() {
+  Request taken;
+  taken.inputs.swap(request_.inputs);
+  taken.staging.swap(request_.staging);
+  taken.copies.swap(request_.copies);
+  taken.conclude.swap(request_.conclude);
+  taken.members.swap(request_.members);
   held_.store(false, std::memory_order_release);
   return taken;
 }
 
-void HetcclWork::let_go() {
+void HetcclWork::release_tensors() {
   if (!held_.load(std::memory_order_acquire)) return;
-  Operation done;  // freed outside the lock, as in `settle`
+  Request done;  // freed outside the lock, as in `settle`
   const std::lock_guard lock(settle_mutex_);
   done = take_held_locked();
 }
@@ -128,7 +128,7 @@ void HetcclWork::let_go() {
 void HetcclWork::settle() {
   // Freed outside the lock: a tensor's end may take the interpreter's lock, whose holder may be
   // waiting for ours.
-  Operation done;
+  Request done;
   {
     const std::lock_guard lock(settle_mutex_);
     if (settled_.load(std::memory_order_relaxed)) return;
@@ -147,11 +147,11 @@ void HetcclWork::settle() {
 
 void HetcclWork::settle_contents() {
   try {
-    for (const auto& member : operation_.members) {
+    for (const auto& member : request_.members) {
       member->settle();
       if (member->error_ != nullptr) std::rethrow_exception(member->error_);
     }
-    run_copies(operation_);
+    run_copies(request_);
   } catch (...) {
     error_ = std::current_exception();
     outcome_ = c10d::WorkResult::UNKNOWN;
@@ -178,9 +178,9 @@ void HetcclWork::check() const {
 }
 
 int HetcclWork::sourceRank() const {
-  TORCH_CHECK_VALUE(operation_.source != nullptr, describe(), " is no receive from any rank");
+  TORCH_CHECK_VALUE(request_.source != nullptr, describe(), " is no receive from any rank");
   TORCH_CHECK_VALUE(settled(), describe(), " has come from nobody yet: wait() first");
-  return *operation_.source;
+  return *request_.source;
 }
 
 void HetcclWork::synchronize() {
@@ -196,7 +196,7 @@ void HetcclWork::abort() {
 }
 
 std::vector<at::Tensor> HetcclWork::result() {
-  return operation_.outputs;
+  return request_.outputs;
 }
 
 HetcclWork::FuturePtr HetcclWork::getFuture() {
@@ -250,7 +250,7 @@ void HetcclWork::keep(Promise promise, c10::ivalue::Future& future) const {
   } else if (error_ != nullptr) {
     future.setError(error_);
   } else {
-    future.markCompleted(c10::IValue(operation_.outputs));
+    future.markCompleted(c10::IValue(request_.outputs));
   }
 }
 

@@ -21,9 +21,13 @@ namespace hetccl::torch_backend {
 class HetcclWork;
 using Tensors = std::vector<at::Tensor>;
 
-/// What a collective needs until it is complete. Everything here is kept alive until then, whether
-/// or not the user keeps the Work.
-struct Operation {
+/// What torch has asked for, as calls of the C API, and what they need until they are complete.
+/// Everything here is kept alive until then, whether or not the user keeps the Work.
+struct Request {
+  Request() = default;
+  Request(c10d::OpType kind, const char* name, Tensors from = {}, Tensors to = {})
+      : type(kind), title(name), inputs(std::move(from)), outputs(std::move(to)) {}
+
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* title = "";  ///< "hetccl:all_reduce": what the profiler shows
   Tensors inputs;          ///< as the user passed them
@@ -34,9 +38,9 @@ struct Operation {
   std::vector<std::pair<at::Tensor, at::Tensor>> host_copies;
   std::function<void()> conclude;  ///< then this: what no copy can say. May be empty
   c10::Device device{c10::kCPU};   ///< the communicator's
-  Route route;
+  OrderKey order;
   std::shared_ptr<int> source;  ///< of a receive from any rank, once it is complete; else null
-  std::vector<Call> calls;
+  std::vector<ApiCall> calls;
   std::vector<c10::intrusive_ptr<HetcclWork>> members;  ///< launched; complete before this is
 
   /// It was refused, or has failed: nothing is brought to where results belong.
@@ -58,9 +62,8 @@ class HetcclWork : public c10d::Work {
  public:
   using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-  HetcclWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group,
-             Operation operation, std::shared_ptr<Communicator> communicator,
-             std::shared_ptr<Watcher> watcher);
+  HetcclWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group, Request request,
+             std::shared_ptr<Communicator> communicator, std::shared_ptr<Watcher> watcher);
 
   /// Enqueues the collective, or, `blocking`, runs it as part of what the caller does anyway.
   /// Throws when hetccl refuses it.
@@ -95,20 +98,20 @@ class HetcclWork : public c10d::Work {
   void settle();
   /// Throws the error of settled work.
   void check() const;
-  /// For destructors: what the library still reads and writes stays alive until it is complete.
-  void leave_behind();
+  /// For destructors: keeps what the library still reads and writes, until it is complete.
+  void keep_until_complete();
   /// Frees all but the outputs.
-  void let_go();
+  void release_tensors();
 
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<Watcher> watcher_;
-  Operation operation_;
+  Request request_;
   bool launched_ = false;
-  std::atomic<bool> held_{true};  ///< until `let_go`
+  std::atomic<bool> held_{true};  ///< until `release_tensors`
   std::mutex settle_mutex_;
 
  private:
-  [[nodiscard]] Operation take_held_locked();
+  [[nodiscard]] Request take_held_locked();
   void settle_contents();  ///< the lock is held
   FuturePtr promise(Promise promise);
   /// Completes what was promised before this work settled.

@@ -91,7 +91,7 @@ template <RedOp op, typename T>
     return divide(sum, division);
 }
 
-struct Call {
+struct Operands {
   void* dst;
   const void* const* srcs;
   int n_srcs;
@@ -102,11 +102,12 @@ struct Call {
 
 // What source `s` is multiplied by.
 template <typename Type, RedOp op>
-[[gnu::always_inline]] inline typename Type::Sum factor_of(const Call& call, int s) {
+[[gnu::always_inline]] inline typename Type::Sum factor_of(const Operands& operands, int s) {
   typename Type::Word word{};
-  if constexpr (op == RedOp::PreMulSum) std::memcpy(&word, call.factors[s].element, sizeof word);
+  if constexpr (op == RedOp::PreMulSum)
+    std::memcpy(&word, operands.factors[s].element, sizeof word);
   if constexpr (op == RedOp::Avg && std::floating_point<typename Type::Sum>)
-    return static_cast<typename Type::Sum>(call.division.down);
+    return static_cast<typename Type::Sum>(operands.division.down);
   return Type::load(word);
 }
 
@@ -122,15 +123,15 @@ template <typename Type, RedOp op>
 
 // `ivdep`: dst may be one of the sources, element by element, so no iteration feeds another.
 template <typename Type, RedOp op>
-[[gnu::always_inline]] inline void two_sources(const Call& call) {
+[[gnu::always_inline]] inline void two_sources(const Operands& operands) {
   using Word = typename Type::Word;
-  auto* dst = static_cast<Word*>(call.dst);
-  const auto* a = static_cast<const Word*>(call.srcs[0]);
-  const auto* b = static_cast<const Word*>(call.srcs[1]);
-  const size_t count = call.count;
-  const Division division = call.division;
-  const auto factor_a = factor_of<Type, op>(call, 0);
-  const auto factor_b = factor_of<Type, op>(call, 1);
+  auto* dst = static_cast<Word*>(operands.dst);
+  const auto* a = static_cast<const Word*>(operands.srcs[0]);
+  const auto* b = static_cast<const Word*>(operands.srcs[1]);
+  const size_t count = operands.count;
+  const Division division = operands.division;
+  const auto factor_a = factor_of<Type, op>(operands, 0);
+  const auto factor_b = factor_of<Type, op>(operands, 1);
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) {
     const auto sum = combine<op>(load<Type, op>(a[i], factor_a), load<Type, op>(b[i], factor_b));
@@ -140,48 +141,48 @@ template <typename Type, RedOp op>
 
 // Blocks that stay in the first-level cache, since a partial sum is wider than its element.
 template <typename Type, RedOp op>
-[[gnu::always_inline]] inline void many_sources(const Call& call) {
+[[gnu::always_inline]] inline void many_sources(const Operands& operands) {
   using Word = typename Type::Word;
   using Sum = typename Type::Sum;
   constexpr size_t kBlock = 1024;
   alignas(64) Sum sums[kBlock];
-  const Division division = call.division;
-  for (size_t done = 0; done < call.count; done += kBlock) {
-    const size_t n = call.count - done < kBlock ? call.count - done : kBlock;
-    const auto* first = static_cast<const Word*>(call.srcs[0]) + done;
-    const Sum first_factor = factor_of<Type, op>(call, 0);
+  const Division division = operands.division;
+  for (size_t done = 0; done < operands.count; done += kBlock) {
+    const size_t n = operands.count - done < kBlock ? operands.count - done : kBlock;
+    const auto* first = static_cast<const Word*>(operands.srcs[0]) + done;
+    const Sum first_factor = factor_of<Type, op>(operands, 0);
 #pragma GCC ivdep
     for (size_t i = 0; i < n; ++i) sums[i] = load<Type, op>(first[i], first_factor);
-    for (int s = 1; s < call.n_srcs; ++s) {
-      const auto* src = static_cast<const Word*>(call.srcs[s]) + done;
-      const Sum factor = factor_of<Type, op>(call, s);
+    for (int s = 1; s < operands.n_srcs; ++s) {
+      const auto* src = static_cast<const Word*>(operands.srcs[s]) + done;
+      const Sum factor = factor_of<Type, op>(operands, s);
 #pragma GCC ivdep
       for (size_t i = 0; i < n; ++i) sums[i] = combine<op>(sums[i], load<Type, op>(src[i], factor));
     }
-    auto* dst = static_cast<Word*>(call.dst) + done;
+    auto* dst = static_cast<Word*>(operands.dst) + done;
 #pragma GCC ivdep
     for (size_t i = 0; i < n; ++i) dst[i] = Type::store(finish<op>(sums[i], division));
   }
 }
 
 template <typename Type, RedOp op>
-[[gnu::always_inline]] inline void kernel(const Call& call) {
-  if (call.n_srcs == 2)
-    two_sources<Type, op>(call);
+[[gnu::always_inline]] inline void kernel(const Operands& operands) {
+  if (operands.n_srcs == 2)
+    two_sources<Type, op>(operands);
   else
-    many_sources<Type, op>(call);
+    many_sources<Type, op>(operands);
 }
 
 template <typename Type, RedOp op>
-void run_portable(const Call& call) {
-  kernel<Type, op>(call);
+void run_portable(const Operands& operands) {
+  kernel<Type, op>(operands);
 }
 
 #if defined(__x86_64__)
 
 template <typename Type, RedOp op>
-[[gnu::target("avx2")]] void run_avx2(const Call& call) {
-  kernel<Type, op>(call);
+[[gnu::target("avx2")]] void run_avx2(const Operands& operands) {
+  kernel<Type, op>(operands);
 }
 
 template <RedOp op>
@@ -198,81 +199,81 @@ template <RedOp op>
 
 // The rest of fewer than eight elements goes one by one.
 template <typename Type, RedOp op>
-[[gnu::target("avx2,f16c")]] void run_f16c(const Call& call) {
+[[gnu::target("avx2,f16c")]] void run_f16c(const Operands& operands) {
   using Word = typename Type::Word;
   const auto load8 = [&](int s, size_t i) __attribute__((always_inline, target("avx2,f16c"))) {
-    const auto* words = static_cast<const Word*>(call.srcs[s]) + i;
+    const auto* words = static_cast<const Word*>(operands.srcs[s]) + i;
     const Floats loaded = Eight<Type>::load(Eight<Type>::read(words));
     if constexpr (op != RedOp::PreMulSum && op != RedOp::Avg) return loaded;
-    return loaded * factor_of<Type, op>(call, s);
+    return loaded * factor_of<Type, op>(operands, s);
   };
-  auto* dst = static_cast<Word*>(call.dst);
-  const size_t whole = call.count / 8 * 8;
+  auto* dst = static_cast<Word*>(operands.dst);
+  const size_t whole = operands.count / 8 * 8;
   for (size_t i = 0; i < whole; i += 8) {
     Floats sum = load8(0, i);
-    for (int s = 1; s < call.n_srcs; ++s) sum = combine8<op>(sum, load8(s, i));
-    if constexpr (op == RedOp::Avg) sum /= static_cast<float>(call.division.quotient);
+    for (int s = 1; s < operands.n_srcs; ++s) sum = combine8<op>(sum, load8(s, i));
+    if constexpr (op == RedOp::Avg) sum /= static_cast<float>(operands.division.quotient);
     Eight<Type>::store(dst + i, sum);
   }
-  for (size_t i = whole; i < call.count; ++i) {
+  for (size_t i = whole; i < operands.count; ++i) {
     const auto load1 = [&](int s) {
-      return load<Type, op>(static_cast<const Word*>(call.srcs[s])[i],
-                            factor_of<Type, op>(call, s));
+      return load<Type, op>(static_cast<const Word*>(operands.srcs[s])[i],
+                            factor_of<Type, op>(operands, s));
     };
     float sum = load1(0);
-    for (int s = 1; s < call.n_srcs; ++s) sum = combine<op>(sum, load1(s));
-    dst[i] = Type::store(finish<op>(sum, call.division));
+    for (int s = 1; s < operands.n_srcs; ++s) sum = combine<op>(sum, load1(s));
+    dst[i] = Type::store(finish<op>(sum, operands.division));
   }
 }
 
 template <typename Type, RedOp op>
-void run(const Call& call) {
+void run(const Operands& operands) {
   const bool avx2 = __builtin_cpu_supports("avx2");
   if constexpr (kHasEight<Type>)
-    if (has_f16c()) return run_f16c<Type, op>(call);
+    if (has_f16c()) return run_f16c<Type, op>(operands);
   if (avx2)
-    run_avx2<Type, op>(call);
+    run_avx2<Type, op>(operands);
   else
-    run_portable<Type, op>(call);
+    run_portable<Type, op>(operands);
 }
 
 #else
 
 template <typename Type, RedOp op>
-void run(const Call& call) {
-  run_portable<Type, op>(call);
+void run(const Operands& operands) {
+  run_portable<Type, op>(operands);
 }
 
 #endif
 
 template <typename Type>
-void run_bitwise(RedOp op, const Call& call) {
+void run_bitwise(RedOp op, const Operands& operands) {
   if constexpr (std::integral<typename Type::Sum>) {
-    if (op == RedOp::Band) return run<Type, RedOp::Band>(call);
-    if (op == RedOp::Bor) return run<Type, RedOp::Bor>(call);
-    return run<Type, RedOp::Bxor>(call);
+    if (op == RedOp::Band) return run<Type, RedOp::Band>(operands);
+    if (op == RedOp::Bor) return run<Type, RedOp::Bor>(operands);
+    return run<Type, RedOp::Bxor>(operands);
   }
 }
 
 template <typename Type, typename AvgType = Type>
-void run_op(RedOp op, const Call& call) {
+void run_op(RedOp op, const Operands& operands) {
   switch (op) {
     case RedOp::Sum:
-      return run<Type, RedOp::Sum>(call);
+      return run<Type, RedOp::Sum>(operands);
     case RedOp::Prod:
-      return run<Type, RedOp::Prod>(call);
+      return run<Type, RedOp::Prod>(operands);
     case RedOp::Max:
-      return run<Type, RedOp::Max>(call);
+      return run<Type, RedOp::Max>(operands);
     case RedOp::Min:
-      return run<Type, RedOp::Min>(call);
+      return run<Type, RedOp::Min>(operands);
     case RedOp::Avg:
-      return run<AvgType, RedOp::Avg>(call);
+      return run<AvgType, RedOp::Avg>(operands);
     case RedOp::PreMulSum:
-      return run<Type, RedOp::PreMulSum>(call);
+      return run<Type, RedOp::PreMulSum>(operands);
     case RedOp::Band:
     case RedOp::Bor:
     case RedOp::Bxor:
-      return run_bitwise<Type>(op, call);
+      return run_bitwise<Type>(op, operands);
   }
 }
 
@@ -305,41 +306,41 @@ Status validate(const Reduction& reduction) {
 namespace {
 
 // Narrow integers keep their width where wrapping early gives the same result: all but Avg.
-void run_type(DataType type, RedOp op, const Call& call) {
+void run_type(DataType type, RedOp op, const Operands& operands) {
   switch (type) {
     case DataType::Int8:
-      return run_op<Plain<int8_t>, Widened<int8_t, int32_t>>(op, call);
+      return run_op<Plain<int8_t>, Widened<int8_t, int32_t>>(op, operands);
     case DataType::Uint8:
-      return run_op<Plain<uint8_t>, Widened<uint8_t, uint32_t>>(op, call);
+      return run_op<Plain<uint8_t>, Widened<uint8_t, uint32_t>>(op, operands);
     case DataType::Int16:
-      return run_op<Plain<int16_t>, Widened<int16_t, int32_t>>(op, call);
+      return run_op<Plain<int16_t>, Widened<int16_t, int32_t>>(op, operands);
     case DataType::Uint16:
-      return run_op<Plain<uint16_t>, Widened<uint16_t, uint32_t>>(op, call);
+      return run_op<Plain<uint16_t>, Widened<uint16_t, uint32_t>>(op, operands);
     case DataType::Int32:
-      return run_op<Plain<int32_t>>(op, call);
+      return run_op<Plain<int32_t>>(op, operands);
     case DataType::Uint32:
-      return run_op<Plain<uint32_t>>(op, call);
+      return run_op<Plain<uint32_t>>(op, operands);
     case DataType::Int64:
-      return run_op<Plain<int64_t>>(op, call);
+      return run_op<Plain<int64_t>>(op, operands);
     case DataType::Uint64:
-      return run_op<Plain<uint64_t>>(op, call);
+      return run_op<Plain<uint64_t>>(op, operands);
     case DataType::Float16:
-      return run_op<Half>(op, call);
+      return run_op<Half>(op, operands);
     case DataType::BFloat16:
-      return run_op<BFloat>(op, call);
+      return run_op<BFloat>(op, operands);
     case DataType::Float8E4m3:
-      return run_op<E4m3>(op, call);
+      return run_op<E4m3>(op, operands);
     case DataType::Float8E5m2:
-      return run_op<E5m2>(op, call);
+      return run_op<E5m2>(op, operands);
     case DataType::Float32:
-      return run_op<Plain<float>>(op, call);
+      return run_op<Plain<float>>(op, operands);
     case DataType::Float64:
-      return run_op<Plain<double>>(op, call);
+      return run_op<Plain<double>>(op, operands);
   }
 }
 
 // Piece by piece: each is computed in the nearest cache and copied from there.
-void run_past_caches(DataType type, RedOp op, const Call& whole) {
+void run_past_caches(DataType type, RedOp op, const Operands& whole) {
   constexpr size_t kPiece = 8192;
   alignas(64) std::byte result[kPiece];
   const void* srcs[Reduction::kMaxSources];
@@ -359,9 +360,9 @@ void run_past_caches(DataType type, RedOp op, const Call& whole) {
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
             Divisor divisor, const Factor* factors, Caching caching) {
   const DefaultFloatMode mode;
-  const Call call{dst, srcs, n_srcs, count, Division(divisor), factors};
+  const Operands operands{dst, srcs, n_srcs, count, Division(divisor), factors};
   const bool bypass = caching == Caching::Bypass && n_srcs <= Reduction::kMaxSources;
-  return bypass ? run_past_caches(type, op, call) : run_type(type, op, call);
+  return bypass ? run_past_caches(type, op, operands) : run_type(type, op, operands);
 }
 
 void reduce(const Reduction& r) {

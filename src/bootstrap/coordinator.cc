@@ -36,7 +36,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
         name_(name),
         fd_(std::move(fd)),
         peer_(net::peer_address(fd_.get())),
-        place_(coordinator.unproven_.add(name, net::source_of(peer_))),
+        seat_(coordinator.unproven_.add(name, net::source_of(peer_))),
         handshake_(coordinator.options_.encryption) {}
   ~Newcomer() override {
     if (timer_) coordinator_.loop_.cancel(*timer_);
@@ -72,7 +72,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   void give_up(const std::string& why) {
     coordinator_.refusals_.add(peer_.text(), why);
     if (connection_) connection_->abandon(this);
-    place_ = {};
+    seat_ = {};
     coordinator_.remove(name_);
   }
 
@@ -80,7 +80,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   void on_ready() {
     const auto state = handshake_.advance(
         fd_.get(), [this](const net::Hello& hello) { return coordinator_.key_of(hello); });
-    if (proven()) place_ = {};
+    if (proven()) seat_ = {};
     if (state == net::ListenHandshake::State::Failed) {
       const Status& why = handshake_.failure();
       if (why.code() == ErrorCode::InvalidUsage)
@@ -102,7 +102,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   const uint64_t name_;
   Fd fd_;
   const net::SocketAddress peer_;
-  net::Crowd::Place place_;  // while it is not proven
+  net::Crowd::Seat seat_;  // while it is not proven
   uint64_t watch_ = 0;
   net::ListenHandshake handshake_;
   std::shared_ptr<Connection> connection_;

@@ -12,8 +12,8 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-// Where a rank says that it is.
-struct Place {
+// What a rank reports: where it is.
+struct RankReport {
   Position position;
   milliseconds delay{};
   FailureBox box;
@@ -21,15 +21,15 @@ struct Place {
   std::map<int, uint64_t> left;  // the others, and their calls
 };
 
-JoinOptions options_of(int rank, int n_ranks, Place& place) {
-  JoinOptions made = options(rank, n_ranks, kHangMs, &place.box);
-  made.position = [&place](uint64_t) {
-    std::this_thread::sleep_for(place.delay);
-    return place.position;
+JoinOptions options_of(int rank, int n_ranks, RankReport& report) {
+  JoinOptions made = options(rank, n_ranks, kHangMs, &report.box);
+  made.position = [&report](uint64_t) {
+    std::this_thread::sleep_for(report.delay);
+    return report.position;
   };
-  made.on_left = [&place](int who, uint64_t called) {
-    std::lock_guard lock(place.mutex);
-    place.left[who] = called;
+  made.on_left = [&report](int who, uint64_t called) {
+    std::lock_guard lock(report.mutex);
+    report.left[who] = called;
   };
   return made;
 }
@@ -37,13 +37,13 @@ JoinOptions options_of(int rank, int n_ranks, Place& place) {
 // Ranks on Services of their own; rank 0's holds the coordinator.
 struct Ranks {
   Ranks(int n, int64_t liveness_ms)
-      : places(static_cast<size_t>(n)), sessions(static_cast<size_t>(n)) {
+      : reports(static_cast<size_t>(n)), sessions(static_cast<size_t>(n)) {
     for (int rank = 0; rank < n; ++rank) services.push_back(service(liveness_ms));
     const auto id = services[0]->unique_id();
     REQUIRE(id.ok());
     parallel(n, [&](int rank) {
       const auto r = static_cast<size_t>(rank);
-      auto joined = services[r]->join(id.value(), options_of(rank, n, places[r]));
+      auto joined = services[r]->join(id.value(), options_of(rank, n, reports[r]));
       if (joined.ok()) sessions[r] = std::move(joined).value();
     });
     REQUIRE(complete(sessions));
@@ -53,9 +53,9 @@ struct Ranks {
   bool knows(size_t rank, int who, uint64_t called) {
     for (const TimePoint limit = steady_clock().now() + kHang; steady_clock().now() < limit;) {
       {
-        std::lock_guard lock(places[rank].mutex);
-        const auto found = places[rank].left.find(who);
-        if (found != places[rank].left.end()) return found->second == called;
+        std::lock_guard lock(reports[rank].mutex);
+        const auto found = reports[rank].left.find(who);
+        if (found != reports[rank].left.end()) return found->second == called;
       }
       std::this_thread::sleep_for(milliseconds(10));
     }
@@ -63,7 +63,7 @@ struct Ranks {
   }
 
   std::vector<std::unique_ptr<Service>> services;
-  std::vector<Place> places;
+  std::vector<RankReport> reports;
   Sessions sessions;
 };
 
@@ -73,30 +73,30 @@ Stall stall() {
 
 TEST_CASE("every rank learns for whom a collective waits, in the same words") {
   Ranks ranks(4, kLivenessMs);
-  for (auto& place : ranks.places) place.position = {5, 4, "barrier #4"};
-  ranks.places[2].position = {3, 3, ""};
+  for (auto& report : ranks.reports) report.position = {5, 4, "barrier #4"};
+  ranks.reports[2].position = {3, 3, ""};
   ranks.sessions[3]->leave(2);
   ranks.sessions[1]->report_stall(stall());
   ranks.sessions[0]->report_stall(stall());  // the second finds the same answer
   for (size_t rank = 0; rank < 3; ++rank) {
-    const auto failure = ranks.places[rank].box.wait();
+    const auto failure = ranks.reports[rank].box.wait();
     REQUIRE(failure);
     CHECK(failure->code == ErrorCode::Timeout);
     CHECK(failure->rank == 3);
     CHECK(failure->reason ==
           "barrier #4 timed out: rank 3 has left the communicator without calling it (rank 3 is at "
           "#1); rank 2 has not called it (rank 2 is at #2)");
-    CHECK(ranks.places[rank].box.count() == 1);
+    CHECK(ranks.reports[rank].box.count() == 1);
   }
 }
 
 TEST_CASE("a rank that does not answer holds the others up for half the liveness time") {
   Ranks ranks(3, patient_ms(3'000));
-  for (auto& place : ranks.places) place.position = {5, 4, "barrier #4"};
-  ranks.places[2].delay = patient(milliseconds(2'900));
+  for (auto& report : ranks.reports) report.position = {5, 4, "barrier #4"};
+  ranks.reports[2].delay = patient(milliseconds(2'900));
   const auto begin = steady_clock().now();
   ranks.sessions[1]->report_stall(stall());
-  const auto failure = ranks.places[0].box.wait();
+  const auto failure = ranks.reports[0].box.wait();
   const auto took = std::chrono::duration_cast<milliseconds>(steady_clock().now() - begin);
   REQUIRE(failure);
   CHECK(failure->reason == "barrier #4 timed out: rank 2 does not answer");
@@ -106,11 +106,11 @@ TEST_CASE("a rank that does not answer holds the others up for half the liveness
 
 TEST_CASE("a rank that is lost meanwhile is the cause") {
   Ranks ranks(3, kLivenessMs);
-  for (auto& place : ranks.places) place.position = {5, 4, "barrier #4"};
-  ranks.places[2].delay = milliseconds(300);
+  for (auto& report : ranks.reports) report.position = {5, 4, "barrier #4"};
+  ranks.reports[2].delay = milliseconds(300);
   ranks.sessions[1]->report_stall(stall());
   ranks.sessions[0]->report({ErrorCode::RemoteError, 2, "channel closed"});
-  const auto failure = ranks.places[1].box.wait();
+  const auto failure = ranks.reports[1].box.wait();
   REQUIRE(failure);
   CHECK(failure->reason == "channel closed");
 }
@@ -123,11 +123,11 @@ TEST_CASE("who leaves is known to the others, with its calls, the coordinator's 
   ranks.sessions[0]->leave(18);
   CHECK(ranks.knows(1, 0, 18));
   ranks.services[0].reset();
-  for (const auto& place : ranks.places) CHECK(const_cast<Place&>(place).box.count() == 0);
+  for (const auto& report : ranks.reports) CHECK(const_cast<RankReport&>(report).box.count() == 0);
   // Nobody arbitrates any more: each rank says what it knows.
   for (const size_t rank : {size_t{1}, size_t{3}}) {
     ranks.sessions[rank]->report_stall(stall());
-    const auto failure = ranks.places[rank].box.wait();
+    const auto failure = ranks.reports[rank].box.wait();
     REQUIRE(failure);
     CHECK(failure->reason == "barrier #4 timed out: rank 1: it waits");
   }

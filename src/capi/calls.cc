@@ -266,9 +266,9 @@ bool is_done(const hetcclWork_t& work) {
   return exec::Ticket(told[0], told[1]).done() && exec::Ticket(told[2], told[3]).done();
 }
 
-// A call of a function, argument by argument; what is not given is zero.
-struct Call : hetcclCall_t {
-  Call(hetcclFunction_t which, hetcclDataType_t type, const void* send, void* recv, size_t n)
+// A call as its arguments, one by one; what is not given is zero.
+struct Args : hetcclCall_t {
+  Args(hetcclFunction_t which, hetcclDataType_t type, const void* send, void* recv, size_t n)
       : hetcclCall_t{} {
     function = which;
     datatype = type;
@@ -276,32 +276,32 @@ struct Call : hetcclCall_t {
     recvbuff = recv;
     count = n;
   }
-  Call& by(hetcclRedOp_t reduction) {
+  Args& by(hetcclRedOp_t reduction) {
     op = reduction;
     return *this;
   }
-  Call& at(int root_or_peer) {
+  Args& at(int root_or_peer) {
     root = root_or_peer;
     return *this;
   }
-  Call& sending(const size_t* counts, const size_t* displs) {
+  Args& sending(const size_t* counts, const size_t* displs) {
     sendcounts = counts;
     sdispls = displs;
     return *this;
   }
-  Call& receiving(const size_t* counts, const size_t* displs) {
+  Args& receiving(const size_t* counts, const size_t* displs) {
     recvcounts = counts;
     rdispls = displs;
     return *this;
   }
-  Call& tagged(uint32_t with) {
+  Args& tagged(uint32_t with) {
     tag = with;
     return *this;
   }
 };
 
 // One whose residual is the caller's.
-hetcclResult_t make_with_residual(Call call, void* residual, hetcclComm_t comm,
+hetcclResult_t make_with_residual(Args call, void* residual, hetcclComm_t comm,
                                   hetcclStream_t stream) {
   call.residual = residual;
   if (residual != nullptr || call.count == 0) return make(call, comm, stream);
@@ -311,7 +311,7 @@ hetcclResult_t make_with_residual(Call call, void* residual, hetcclComm_t comm,
 }  // namespace
 }  // namespace hetccl::capi
 
-using hetccl::capi::Call;
+using hetccl::capi::Args;
 using hetccl::capi::make;
 using hetccl::capi::make_with_residual;
 using hetccl::capi::null;
@@ -353,13 +353,13 @@ hetcclResult_t hetcclWorkWait(const hetcclWork_t* work, int64_t timeout_ms) {
 hetcclResult_t hetcclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                                hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
                                hetcclStream_t stream) {
-  return make(Call(hetcclCallAllReduce, datatype, sendbuff, recvbuff, count).by(op), comm, stream);
+  return make(Args(hetcclCallAllReduce, datatype, sendbuff, recvbuff, count).by(op), comm, stream);
 }
 
 hetcclResult_t hetcclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                    hetcclDataType_t datatype, hetcclRedOp_t op, hetcclComm_t comm,
                                    hetcclStream_t stream) {
-  return make(Call(hetcclCallReduceScatter, datatype, sendbuff, recvbuff, recvcount).by(op), comm,
+  return make(Args(hetcclCallReduceScatter, datatype, sendbuff, recvbuff, recvcount).by(op), comm,
               stream);
 }
 
@@ -367,7 +367,7 @@ hetcclResult_t hetcclAllReduceWithResidual(const void* sendbuff, void* recvbuff,
                                            size_t count, hetcclDataType_t datatype,
                                            hetcclRedOp_t op, hetcclComm_t comm,
                                            hetcclStream_t stream) {
-  return make_with_residual(Call(hetcclCallAllReduce, datatype, sendbuff, recvbuff, count).by(op),
+  return make_with_residual(Args(hetcclCallAllReduce, datatype, sendbuff, recvbuff, count).by(op),
                             residual, comm, stream);
 }
 
@@ -376,20 +376,20 @@ hetcclResult_t hetcclReduceScatterWithResidual(const void* sendbuff, void* recvb
                                                hetcclRedOp_t op, hetcclComm_t comm,
                                                hetcclStream_t stream) {
   return make_with_residual(
-      Call(hetcclCallReduceScatter, datatype, sendbuff, recvbuff, recvcount).by(op), residual, comm,
+      Args(hetcclCallReduceScatter, datatype, sendbuff, recvbuff, recvcount).by(op), residual, comm,
       stream);
 }
 
 hetcclResult_t hetcclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
                                hetcclDataType_t datatype, hetcclComm_t comm,
                                hetcclStream_t stream) {
-  return make(Call(hetcclCallAllGather, datatype, sendbuff, recvbuff, sendcount), comm, stream);
+  return make(Args(hetcclCallAllGather, datatype, sendbuff, recvbuff, sendcount), comm, stream);
 }
 
 hetcclResult_t hetcclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
                                hetcclDataType_t datatype, int root, hetcclComm_t comm,
                                hetcclStream_t stream) {
-  return make(Call(hetcclCallBroadcast, datatype, sendbuff, recvbuff, count).at(root), comm,
+  return make(Args(hetcclCallBroadcast, datatype, sendbuff, recvbuff, count).at(root), comm,
               stream);
 }
 
@@ -401,43 +401,43 @@ hetcclResult_t hetcclBcast(void* buff, size_t count, hetcclDataType_t datatype, 
 hetcclResult_t hetcclReduce(const void* sendbuff, void* recvbuff, size_t count,
                             hetcclDataType_t datatype, hetcclRedOp_t op, int root,
                             hetcclComm_t comm, hetcclStream_t stream) {
-  return make(Call(hetcclCallReduce, datatype, sendbuff, recvbuff, count).by(op).at(root), comm,
+  return make(Args(hetcclCallReduce, datatype, sendbuff, recvbuff, count).by(op).at(root), comm,
               stream);
 }
 
 hetcclResult_t hetcclGather(const void* sendbuff, void* recvbuff, size_t count,
                             hetcclDataType_t datatype, int root, hetcclComm_t comm,
                             hetcclStream_t stream) {
-  return make(Call(hetcclCallGather, datatype, sendbuff, recvbuff, count).at(root), comm, stream);
+  return make(Args(hetcclCallGather, datatype, sendbuff, recvbuff, count).at(root), comm, stream);
 }
 
 hetcclResult_t hetcclScatter(const void* sendbuff, void* recvbuff, size_t count,
                              hetcclDataType_t datatype, int root, hetcclComm_t comm,
                              hetcclStream_t stream) {
-  return make(Call(hetcclCallScatter, datatype, sendbuff, recvbuff, count).at(root), comm, stream);
+  return make(Args(hetcclCallScatter, datatype, sendbuff, recvbuff, count).at(root), comm, stream);
 }
 
 hetcclResult_t hetcclAllToAll(const void* sendbuff, void* recvbuff, size_t count,
                               hetcclDataType_t datatype, hetcclComm_t comm, hetcclStream_t stream) {
-  return make(Call(hetcclCallAllToAll, datatype, sendbuff, recvbuff, count), comm, stream);
+  return make(Args(hetcclCallAllToAll, datatype, sendbuff, recvbuff, count), comm, stream);
 }
 
 hetcclResult_t hetcclBarrier(hetcclComm_t comm, hetcclStream_t stream) {
-  return make(Call(hetcclCallBarrier, hetcclInt8, nullptr, nullptr, 0), comm, stream);
+  return make(Args(hetcclCallBarrier, hetcclInt8, nullptr, nullptr, 0), comm, stream);
 }
 
 hetcclResult_t hetcclAllGatherV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                                 const size_t* displs, hetcclDataType_t datatype, hetcclComm_t comm,
                                 hetcclStream_t stream) {
   return make(
-      Call(hetcclCallAllGatherV, datatype, sendbuff, recvbuff, 0).receiving(recvcounts, displs),
+      Args(hetcclCallAllGatherV, datatype, sendbuff, recvbuff, 0).receiving(recvcounts, displs),
       comm, stream);
 }
 
 hetcclResult_t hetcclReduceScatterV(const void* sendbuff, const size_t* sendcounts,
                                     const size_t* displs, void* recvbuff, hetcclDataType_t datatype,
                                     hetcclRedOp_t op, hetcclComm_t comm, hetcclStream_t stream) {
-  return make(Call(hetcclCallReduceScatterV, datatype, sendbuff, recvbuff, 0)
+  return make(Args(hetcclCallReduceScatterV, datatype, sendbuff, recvbuff, 0)
                   .by(op)
                   .sending(sendcounts, displs),
               comm, stream);
@@ -447,7 +447,7 @@ hetcclResult_t hetcclGatherV(const void* sendbuff, size_t sendcount, void* recvb
                              const size_t* recvcounts, const size_t* displs,
                              hetcclDataType_t datatype, int root, hetcclComm_t comm,
                              hetcclStream_t stream) {
-  return make(Call(hetcclCallGatherV, datatype, sendbuff, recvbuff, sendcount)
+  return make(Args(hetcclCallGatherV, datatype, sendbuff, recvbuff, sendcount)
                   .at(root)
                   .receiving(recvcounts, displs),
               comm, stream);
@@ -456,7 +456,7 @@ hetcclResult_t hetcclGatherV(const void* sendbuff, size_t sendcount, void* recvb
 hetcclResult_t hetcclScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* displs,
                               void* recvbuff, size_t recvcount, hetcclDataType_t datatype, int root,
                               hetcclComm_t comm, hetcclStream_t stream) {
-  return make(Call(hetcclCallScatterV, datatype, sendbuff, recvbuff, recvcount)
+  return make(Args(hetcclCallScatterV, datatype, sendbuff, recvbuff, recvcount)
                   .at(root)
                   .sending(sendcounts, displs),
               comm, stream);
@@ -466,7 +466,7 @@ hetcclResult_t hetcclAllToAllV(const void* sendbuff, const size_t* sendcounts,
                                const size_t* sdispls, void* recvbuff, const size_t* recvcounts,
                                const size_t* rdispls, hetcclDataType_t datatype, hetcclComm_t comm,
                                hetcclStream_t stream) {
-  return make(Call(hetcclCallAllToAllV, datatype, sendbuff, recvbuff, 0)
+  return make(Args(hetcclCallAllToAllV, datatype, sendbuff, recvbuff, 0)
                   .sending(sendcounts, sdispls)
                   .receiving(recvcounts, rdispls),
               comm, stream);
@@ -484,19 +484,19 @@ hetcclResult_t hetcclRecv(void* recvbuff, size_t count, hetcclDataType_t datatyp
 
 hetcclResult_t hetcclSendTag(const void* sendbuff, size_t count, hetcclDataType_t datatype,
                              int peer, uint32_t tag, hetcclComm_t comm, hetcclStream_t stream) {
-  return make(Call(hetcclCallSend, datatype, sendbuff, nullptr, count).at(peer).tagged(tag), comm,
+  return make(Args(hetcclCallSend, datatype, sendbuff, nullptr, count).at(peer).tagged(tag), comm,
               stream);
 }
 
 hetcclResult_t hetcclRecvTag(void* recvbuff, size_t count, hetcclDataType_t datatype, int peer,
                              uint32_t tag, hetcclComm_t comm, hetcclStream_t stream) {
-  return make(Call(hetcclCallRecv, datatype, nullptr, recvbuff, count).at(peer).tagged(tag), comm,
+  return make(Args(hetcclCallRecv, datatype, nullptr, recvbuff, count).at(peer).tagged(tag), comm,
               stream);
 }
 
 hetcclResult_t hetcclRecvAny(void* recvbuff, size_t count, hetcclDataType_t datatype, uint32_t tag,
                              int* source, hetcclComm_t comm, hetcclStream_t stream) {
-  Call call(hetcclCallRecvAny, datatype, nullptr, recvbuff, count);
+  Args call(hetcclCallRecvAny, datatype, nullptr, recvbuff, count);
   call.source = source;
   return make(call.tagged(tag), comm, stream);
 }

@@ -71,7 +71,7 @@ Status check_apart(const Array& one, const Array& other) {
 }
 
 // The arguments of a call: hetcclEncode where `encodes`, else hetcclDecode.
-struct Call {
+struct Recoding {
   bool encodes;
   const void* from;
   void* to;
@@ -80,42 +80,44 @@ struct Call {
   const char* encoding;
 };
 
-Result<Reduction> reduction_of(const Call& call) {
+Result<Reduction> reduction_of(const Recoding& recoding) {
   Reduction reduction;
-  HETCCL_ASSIGN(reduction.encoding, read_encoding(call.encoding));
+  HETCCL_ASSIGN(reduction.encoding, read_encoding(recoding.encoding));
   if (reduction.encoding.stochastic) {
     return error(ErrorCode::InvalidArgument,
                  "encoding \"%s\": collectives alone round at random; leave out \":stochastic\"",
-                 call.encoding);
+                 recoding.encoding);
   }
-  HETCCL_ASSIGN(reduction.type, read_type(call.datatype));
-  HETCCL_TRY(check_count(call.count));
+  HETCCL_ASSIGN(reduction.type, read_type(recoding.datatype));
+  HETCCL_TRY(check_count(recoding.count));
   const size_t width = size_of(reduction.type);
-  const size_t codes_bytes = hetccl::encoded_bytes(reduction.encoding, call.count);
-  const Array elements{call.encodes ? "source" : "target", call.encodes ? call.from : call.to,
-                       call.count * width, width};
-  const Array codes{"codes", call.encodes ? call.to : call.from, codes_bytes, kCodesAlignment};
+  const size_t codes_bytes = hetccl::encoded_bytes(reduction.encoding, recoding.count);
+  const Array elements{recoding.encodes ? "source" : "target",
+                       recoding.encodes ? recoding.from : recoding.to, recoding.count * width,
+                       width};
+  const Array codes{"codes", recoding.encodes ? recoding.to : recoding.from, codes_bytes,
+                    kCodesAlignment};
   HETCCL_TRY(check(elements));
   HETCCL_TRY(check(codes));
   HETCCL_TRY(check_apart(elements, codes));
-  reduction.srcs[0] = call.from;
+  reduction.srcs[0] = recoding.from;
   reduction.n_srcs = 1;
-  reduction.dst = call.to;
-  reduction.count = call.count;
+  reduction.dst = recoding.to;
+  reduction.count = recoding.count;
   reduction.op = hetccl::RedOp::Sum;
-  reduction.encoded = 1U << (call.encodes ? Reduction::kMaxSources : 0);
+  reduction.encoded = 1U << (recoding.encodes ? Reduction::kMaxSources : 0);
   return reduction;
 }
 
-hetcclResult_t recode(const Call& call, hetcclComm_t comm, hetcclStream_t stream) {
+hetcclResult_t recode(const Recoding& recoding, hetcclComm_t comm, hetcclStream_t stream) {
   if (comm != nullptr) {
     return with(comm, [&](Communicator& self) -> Status {
-      HETCCL_ASSIGN(const Reduction reduction, reduction_of(call));
+      HETCCL_ASSIGN(const Reduction reduction, reduction_of(recoding));
       return self.dispatch().recode(reduction, stream);
     });
   }
   return finished([&]() -> Status {
-    HETCCL_ASSIGN(const Reduction reduction, reduction_of(call));
+    HETCCL_ASSIGN(const Reduction reduction, reduction_of(recoding));
     if (stream != nullptr) {
       return error(ErrorCode::InvalidArgument,
                    "stream is not null, but comm is: the calling thread encodes");

@@ -26,8 +26,8 @@ std::string Dispatch::tuning_json() {
   Json json = tuning_ != nullptr ? tuning_->describe() : Json();
   json.set("mode", tuning_ != nullptr ? context_.config.tune : "off");
   const TuningFile file(context_.config, topology(), tactics_, context_.log);
-  json.set("place", file.place().digest);
-  json.set("summary", file.place().summary);
+  json.set("place", file.fingerprint().digest);
+  json.set("summary", file.fingerprint().summary);
   json.set("file", file.path());
   return json.dump();
 }

@@ -30,9 +30,9 @@ std::string settings_of(const Config& config, const Tactics& tactics) {
 TuningFile::TuningFile(const Config& config, const topology::Topology& topology,
                        const Tactics& tactics, const Log& log)
     : file_(path_of(config), [&log](const std::string& line) { log.warn("%s", line.c_str()); }),
-      by_call_(tune::place_of(topology, settings_of(config, tactics), HETCCL_VERSION_CODE)),
-      by_step_(tune::place_of(topology, settings_of(config, tactics) + "objective=step\n",
-                              HETCCL_VERSION_CODE)),
+      by_call_(tune::fingerprint_of(topology, settings_of(config, tactics), HETCCL_VERSION_CODE)),
+      by_step_(tune::fingerprint_of(topology, settings_of(config, tactics) + "objective=step\n",
+                                    HETCCL_VERSION_CODE)),
       steps_(config.tune == "step"),
       frozen_(config.tune == "frozen") {}
 

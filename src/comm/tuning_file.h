@@ -20,14 +20,16 @@ class TuningFile {
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
   /// Under which this job's results stand.
-  [[nodiscard]] const tune::Place& place() const { return steps_ ? by_step_ : by_call_; }
+  [[nodiscard]] const tune::Fingerprint& fingerprint() const {
+    return steps_ ? by_step_ : by_call_;
+  }
   /// The newest first, but for those that made steps short, which come before others.
   [[nodiscard]] std::vector<tune::Learnt> read() const;
-  void add(const std::vector<tune::Learnt>& learnt) const { file_.add(place(), learnt); }
+  void add(const std::vector<tune::Learnt>& learnt) const { file_.add(fingerprint(), learnt); }
 
  private:
   const tune::KnowledgeFile file_;
-  const tune::Place by_call_, by_step_;  // by what was made fast
+  const tune::Fingerprint by_call_, by_step_;  // by what was made fast
   const bool steps_, frozen_;
 };
 

@@ -181,7 +181,7 @@ Status Interpreter::finish(Operation& op, device::Stream* stream) {
   return op.marks->add(op.mark, *stream, op.call.launched);
 }
 
-Result<Window*> Interpreter::window_of(const Frame& frame, const lower::Message& message) {
+Result<Window*> Interpreter::window_of(const Frame& frame, const lower::LaneMessage& message) {
   if (message.lane < frame.windows.size() && frame.windows[message.lane] != nullptr)
     return frame.windows[message.lane];
   return error(ErrorCode::InternalError,
@@ -191,21 +191,21 @@ Result<Window*> Interpreter::window_of(const Frame& frame, const lower::Message&
 
 Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slice) {
   if (!frame.op.travels(code.message, slice)) return {};
-  const lower::Message& message = frame.op.code->messages[code.message];
+  const lower::LaneMessage& message = frame.op.code->messages[code.message];
   HETCCL_ASSIGN(Window* const window, window_of(frame, message));
-  const auto place = window->out.place(frame.op.bytes_of(message.region, slice));
-  frame.op.ring_place(code.message, slice) = window->out_memory(place.offset);
+  const auto placed = window->out.place(frame.op.bytes_of(message.region, slice));
+  frame.op.ring_place(code.message, slice) = window->out_memory(placed.offset);
   // Whatever the message before has waited for: it may be on another stream.
-  if (!place.needed || window->read_there().reached(*place.needed)) return {};
-  return batch_.wait_flag(stream_of(code.queue), window->read_there(), *place.needed);
+  if (!placed.needed || window->read_there().reached(*placed.needed)) return {};
+  return batch_.wait_flag(stream_of(code.queue), window->read_there(), *placed.needed);
 }
 
 Status Interpreter::locate(Frame& frame, const Instruction& code, uint32_t slice) {
   if (!frame.op.travels(code.message, slice)) return {};
-  const lower::Message& message = frame.op.code->messages[code.message];
+  const lower::LaneMessage& message = frame.op.code->messages[code.message];
   HETCCL_ASSIGN(Window* const window, window_of(frame, message));
-  const auto place = window->in.place(frame.op.bytes_of(message.region, slice));
-  frame.op.ring_place(code.message, slice) = window->in_memory(place.offset);
+  const auto placed = window->in.place(frame.op.bytes_of(message.region, slice));
+  frame.op.ring_place(code.message, slice) = window->in_memory(placed.offset);
   return {};
 }
 

@@ -58,7 +58,7 @@ class Interpreter {
   Status tell(device::Stream* stream, device::Flag& flag, uint32_t count);
   Status finish(Operation& op, device::Stream* stream);
   Status join(device::Stream& user);
-  static Result<Window*> window_of(const Frame& frame, const lower::Message& message);
+  static Result<Window*> window_of(const Frame& frame, const lower::LaneMessage& message);
   Status reserve(Frame& frame, const lower::Instruction& code, uint32_t slice);
   Status locate(Frame& frame, const lower::Instruction& code, uint32_t slice);
   Status copy(Operation& op, const lower::Instruction& code, uint32_t slice);

@@ -23,23 +23,23 @@ LinkProbe::LinkProbe(transport::Channel& channel, uint64_t communicator, bool fi
   in_.pieces.resize(kPieces.bytes * kPieces.size());
 }
 
-transport::Parcel LinkProbe::transfer(Memory& memory, size_t number) const {
+transport::Parcel LinkProbe::transfer(EndBuffers& buffers, size_t number) const {
   transport::Parcel transfer;
   const auto from = [&](void* data, size_t bytes) {
     transfer.data = data;
     transfer.bytes = bytes;
   };
-  const auto from_row = [&](const Row& row, std::vector<std::byte>& buffers) {
-    from(&buffers[(number - row.first) * row.bytes % buffers.size()], row.bytes);
+  const auto from_row = [&](const Row& row, std::vector<std::byte>& row_buffers) {
+    from(&row_buffers[(number - row.first) * row.bytes % row_buffers.size()], row.bytes);
   };
   if (number < kPings) {
-    from(&memory.ping, sizeof memory.ping);
+    from(&buffers.ping, sizeof buffers.ping);
   } else if (number < kPieces.end) {
-    from_row(kPieces, memory.pieces);
+    from_row(kPieces, buffers.pieces);
   } else if (number == kRate) {
-    from(&memory.rate, sizeof memory.rate);
+    from(&buffers.rate, sizeof buffers.rate);
   } else {
-    from_row(long_ones_, memory.long_ones);
+    from_row(long_ones_, buffers.long_ones);
   }
   transfer.info = {.communicator = communicator_,
                    .sequence = number,

@@ -46,7 +46,7 @@ class LinkProbe : public progress::Driven {
 
   /// What an end's messages go from or to. A row is received into as many buffers as it has
   /// messages, since several threads may receive them at once, and sent from one.
-  struct Memory {
+  struct EndBuffers {
     uint64_t ping = 0;
     std::vector<std::byte> pieces, long_ones;
     uint64_t rate = 0;
@@ -55,7 +55,7 @@ class LinkProbe : public progress::Driven {
   void send(size_t end);
   void receive(size_t end);
   bool go_on();
-  [[nodiscard]] transport::Parcel transfer(Memory& memory, size_t number) const;
+  [[nodiscard]] transport::Parcel transfer(EndBuffers& buffers, size_t number) const;
   void set_long_ones(uint64_t rate);
   [[nodiscard]] double rate_of(const Row& row) const;
 
@@ -63,7 +63,7 @@ class LinkProbe : public progress::Driven {
   const uint64_t communicator_;
   const bool first_;
   const Clock& clock_;
-  Memory out_, in_;
+  EndBuffers out_, in_;
   size_t posted_ = 0, sent_ = 0, received_ = 0;
   Row long_ones_{kRate + 1, kMessages, 0};
   size_t end_ = kRate + 1;  // of all messages

@@ -104,15 +104,15 @@ Status Executor::prepare(std::span<const Message> messages, const Call& times) {
 Status Executor::prepare(const Message& message, const Message* other_end, const Call& times) {
   MessageOrder& order = messages_.of(message);
   const auto give_up = [this] { return aborted_.load(); };
-  HETCCL_ASSIGN(const Route::Place place, order.route.take(times.deadline, give_up));
+  HETCCL_ASSIGN(const Route::Assignment assigned, order.route.take(times.deadline, give_up));
   Operation& op = operations_.take(*options_.device);
   launching_.push_back(&op);
-  op.enter(order, *launching_.front(), place.by_library);
+  op.enter(order, *launching_.front(), assigned.by_library);
   op.message = message;
   Call call = call_of(message, other_end);
   call.launched = times.launched;
   call.deadline = times.deadline;
-  call.sequence = place.number;
+  call.sequence = assigned.number;
   return lower(op, call);
 }
 

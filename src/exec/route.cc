@@ -19,11 +19,11 @@ Status Route::wait(Lock& lock, const std::function<bool()>& ready, TimePoint dea
   return {};
 }
 
-Result<Route::Place> Route::take(TimePoint deadline, const std::function<bool()>& give_up) {
+Result<Route::Assignment> Route::take(TimePoint deadline, const std::function<bool()>& give_up) {
   Lock lock(mutex_);
   HETCCL_TRY(wait(lock, [this] { return state_ != State::Proposed; }, deadline, give_up));
   const uint64_t number = next_++;
-  return Place{number, number >= first_};
+  return Assignment{number, number >= first_};
 }
 
 uint64_t Route::propose() {

@@ -19,14 +19,14 @@ namespace hetccl::exec {
 class Route {
  public:
   explicit Route(const Clock& clock) : clock_(clock) {}
-  struct Place {
+  struct Assignment {
     uint64_t number = 0;  ///< of the message, among those of its lane
     bool by_library = false;
   };
 
-  /// The next message's place. Waits while a number is being agreed on, which takes no other call
+  /// Assigns the next message. Waits while a number is being agreed on, which takes no other call
   /// of the other end: until `deadline` (Timeout), or until `give_up` says so (Aborted).
-  Result<Place> take(TimePoint deadline, const std::function<bool()>& give_up);
+  Result<Assignment> take(TimePoint deadline, const std::function<bool()>& give_up);
   /// The number of this end's next message; `take` waits from now on.
   uint64_t propose();
   /// What the ends have agreed on: messages from `first` on go by the library; kNever: none does.

@@ -10,6 +10,7 @@ using lower::Instruction;
 using lower::Issue;
 using lower::kEnd;
 using lower::Opcode;
+using lower::QueueKind;
 
 namespace {
 
@@ -114,15 +115,11 @@ bool Wire::poll(TimePoint now) {
   return moved;
 }
 
-Wire::Place Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
-  const auto list_of = [&](const lower::Lane& one) -> const std::vector<uint32_t>& {
-    return queue.list == List::Sends   ? one.sends
-           : queue.list == List::Recvs ? one.recvs
-                                       : one.acknowledgements;
-  };
+Wire::Pending Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
   if (cursor.visitor != nullptr) {
     Operation& op = *cursor.visitor;
-    const Issue issue = cursor.visit.at(*op.code, list_of(op.code->lanes.front()), op.n_slices);
+    const Issue issue =
+        cursor.visit.at(*op.code, op.code->lanes.front().of(queue.kind), op.n_slices);
     if (issue.index != kEnd) return {&op, issue};
     cursor.visitor = nullptr;
   }
@@ -132,22 +129,23 @@ Wire::Place Wire::at(const Lane& lane, const Queue& queue, Cursor& cursor) {
   for (; cursor.operation < end; cursor = {cursor.operation + 1}) {
     Operation& op = operations.at(cursor.operation);
     const auto& lanes = op.code->lanes;
-    const auto mine =
-        lane.for_messages
-            ? lanes.begin()
-            : std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
-                               [](const lower::Lane& one, int peer) { return one.peer < peer; });
+    const auto mine = lane.for_messages
+                          ? lanes.begin()
+                          : std::lower_bound(lanes.begin(), lanes.end(), lane.peer,
+                                             [](const lower::LaneCode& one, int peer) {
+                                               return one.peer < peer;
+                                             });
     if (mine == lanes.end() || (!lane.for_messages && mine->peer != lane.peer)) continue;
-    const Issue issue = cursor.walk.at(*op.code, list_of(*mine), op.n_slices);
+    const Issue issue = cursor.walk.at(*op.code, mine->of(queue.kind), op.n_slices);
     if (issue.index != kEnd) return {&op, issue};
   }
   return {};
 }
 
-Wire::Place Wire::next_message(const Lane& lane, Queue& queue) {
+Wire::Pending Wire::next_message(const Lane& lane, Queue& queue) {
   for (;;) {
-    const Place place = at(lane, queue, queue.complete);
-    if (place.op == nullptr || is_message(*place.op, place.issue)) return place;
+    const Pending pending = at(lane, queue, queue.complete);
+    if (pending.op == nullptr || is_message(*pending.op, pending.issue)) return pending;
     queue.complete.advance();
   }
 }
@@ -193,10 +191,10 @@ bool Wire::begin_receive(Lane& lane, Operation& op) {
   return true;
 }
 
-bool Wire::may_start(Lane& lane, Place place) {
-  Operation& op = *place.op;
-  const Instruction& code = op.code->list[place.issue.index];
-  if (code.op == Opcode::Wait) return op.is_over(code, place.issue.slice);
+bool Wire::may_start(Lane& lane, Pending pending) {
+  Operation& op = *pending.op;
+  const Instruction& code = op.code->list[pending.issue.index];
+  if (code.op == Opcode::Wait) return op.is_over(code, pending.issue.slice);
   if (code.op == Opcode::Acquire) {
     return op.turn.left == nullptr || op.turn.left->reached(op.turn.before);
   }
@@ -205,25 +203,25 @@ bool Wire::may_start(Lane& lane, Place place) {
   // travel.
   const bool sends = code.op == Opcode::Send || code.op == Opcode::SendHeader;
   if (sends) return options_.ccl == nullptr || options_.ccl->async_error().ok();
-  return !lane.for_messages || place.issue.slice > 0 || begin_receive(lane, op);
+  return !lane.for_messages || pending.issue.slice > 0 || begin_receive(lane, op);
 }
 
 bool Wire::run(Lane& lane, Queue& queue, TimePoint now) {
   bool posted = false;
   for (;;) {
-    const Place place = at(lane, queue, queue.next);
-    if (place.op == nullptr || !may_start(lane, place)) return posted;
-    if (is_message(*place.op, place.issue)) {
-      post(lane, queue, place, now);
+    const Pending pending = at(lane, queue, queue.next);
+    if (pending.op == nullptr || !may_start(lane, pending)) return posted;
+    if (is_message(*pending.op, pending.issue)) {
+      post(lane, queue, pending, now);
       posted = true;
     }
     queue.next.advance();
   }
 }
 
-void Wire::post(Lane& lane, Queue& queue, Place place, TimePoint now) {
-  Operation& op = *place.op;
-  const Issue issue = place.issue;
+void Wire::post(Lane& lane, Queue& queue, Pending pending, TimePoint now) {
+  Operation& op = *pending.op;
+  const Issue issue = pending.issue;
   const Instruction& code = op.code->list[issue.index];
   const lower::Operand& operand = operand_of(code);
   const size_t bytes = op.bytes_of(operand.region, issue.slice);
@@ -241,32 +239,33 @@ void Wire::post(Lane& lane, Queue& queue, Place place, TimePoint now) {
   transfer.streams = op.call.resources.tcp_streams;
   if (options_.tracer != nullptr) options_.tracer->post(op, issue, now);
   ++queue.posted;
-  queue.list == List::Sends ? lane.channel->post_send(transfer) : lane.channel->post_recv(transfer);
+  queue.kind == QueueKind::Send ? lane.channel->post_send(transfer)
+                                : lane.channel->post_recv(transfer);
 }
 
 bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
-  const bool sends = queue.list == List::Sends;
+  const bool sends = queue.kind == QueueKind::Send;
   const uint64_t done = sends ? lane.channel->sends_completed() : lane.channel->recvs_completed();
   if (done == queue.completed) return false;
   if (!require(done > queue.completed, lane, "a channel's counts only grow")) return false;
   for (; queue.completed < done; ++queue.completed) {
-    const Place place = next_message(lane, queue);
-    const bool known = place.op != nullptr && queue.posted > 0;
+    const Pending pending = next_message(lane, queue);
+    const bool known = pending.op != nullptr && queue.posted > 0;
     if (!require(known, lane, "only a message that was posted completes")) break;
-    if (!finish_message(lane, queue, place, now)) break;
+    if (!finish_message(lane, queue, pending, now)) break;
     queue.complete.advance();
     // It may be retired, and be used again, before anybody looks here.
-    if (place.op == queue.complete.visitor && place.op->outstanding == 0)
+    if (pending.op == queue.complete.visitor && pending.op->outstanding == 0)
       queue.next.visitor = queue.complete.visitor = nullptr;
   }
   return true;
 }
 
-bool Wire::finish_message(Lane& lane, Queue& queue, Place place, TimePoint now) {
-  Operation& op = *place.op;
-  const Issue issue = place.issue;
+bool Wire::finish_message(Lane& lane, Queue& queue, Pending pending, TimePoint now) {
+  Operation& op = *pending.op;
+  const Issue issue = pending.issue;
   const Instruction& code = op.code->list[issue.index];
-  const bool sends = queue.list == List::Sends;
+  const bool sends = queue.kind == QueueKind::Send;
   if (!require(op.outstanding > 0, lane, "a message completes once")) return false;
   --queue.posted;
   --op.outstanding;
@@ -293,13 +292,13 @@ void Wire::acknowledge_reads() {
   for (Lane* lane : shared_) {
     Cursor& next = lane->acknowledgements.next;
     for (;; next.advance()) {
-      const Place place = at(*lane, lane->acknowledgements, next);
-      if (place.op == nullptr) break;
-      Operation& op = *place.op;
-      const Instruction& code = op.code->list[place.issue.index];
+      const Pending pending = at(*lane, lane->acknowledgements, next);
+      if (pending.op == nullptr) break;
+      Operation& op = *pending.op;
+      const Instruction& code = op.code->list[pending.issue.index];
       if (code.op == Opcode::Acknowledge) {
-        if (op.travels(code.message, place.issue.slice)) lane->window->count_read();
-      } else if (!op.is_over(code, place.issue.slice) && !op.is_finished()) {
+        if (op.travels(code.message, pending.issue.slice)) lane->window->count_read();
+      } else if (!op.is_over(code, pending.issue.slice) && !op.is_finished()) {
         break;
       }
     }
@@ -353,8 +352,8 @@ std::optional<Wire::Broken> Wire::find_broken() {
   for (Lane& lane : lanes_) {
     if (lane.channel == nullptr || lane.channel->status().ok()) continue;
     for (Queue* queue : {&lane.sends, &lane.recvs}) {
-      const Place place = next_message(lane, *queue);
-      if (place.op != nullptr) return Broken{lane.peer, &lane.channel->status(), place.op};
+      const Pending pending = next_message(lane, *queue);
+      if (pending.op != nullptr) return Broken{lane.peer, &lane.channel->status(), pending.op};
     }
   }
   return {};
@@ -377,9 +376,9 @@ std::optional<Issue> Wire::first_incomplete(const Operation& op) {
   for (Lane& lane : lanes_) {
     if (lane.channel == nullptr || lane.for_messages) continue;
     for (Queue* queue : {&lane.sends, &lane.recvs}) {
-      const Place place = next_message(lane, *queue);
-      if (place.op != &op) continue;
-      if (!first || order(place.issue) < order(*first)) first = place.issue;
+      const Pending pending = next_message(lane, *queue);
+      if (pending.op != &op) continue;
+      if (!first || order(pending.issue) < order(*first)) first = pending.issue;
     }
   }
   return first;

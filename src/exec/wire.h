@@ -93,8 +93,8 @@ class Wire {
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
  private:
-  // A place in a lane's list, over all operations. A receive that named no rank comes between them
-  // once the lane's peer has a message for it: a visitor.
+  // A position in a lane's list, over all operations. A receive that named no rank comes between
+  // them once the lane's peer has a message for it: a visitor.
   struct Cursor {
     uint64_t operation = 0;
     lower::Walk walk{};
@@ -102,10 +102,9 @@ class Wire {
     lower::Walk visit{};
     void advance() { (visitor != nullptr ? visit : walk).advance(); }
   };
-  enum class List : uint8_t { Sends, Recvs, Acknowledgements };
   // One queue of a lane: walks the instructions of all operations in order.
   struct Queue {
-    List list{};
+    lower::QueueKind kind{};
     Cursor next{};           ///< to run
     Cursor complete{};       ///< to complete
     uint64_t completed = 0;  ///< of the channel's counter
@@ -121,14 +120,15 @@ class Wire {
     bool direct = true;
     bool released = false;  ///< its device's waits for credit, after an abort
     uint64_t begun = 0;     ///< messages that it began to receive
-    Queue sends{List::Sends}, recvs{List::Recvs}, acknowledgements{List::Acknowledgements};
+    Queue sends{lower::QueueKind::Send}, recvs{lower::QueueKind::Recv},
+        acknowledgements{lower::QueueKind::Acknowledge};
     [[nodiscard]] bool idle() const {
       return sends.operations->empty() && recvs.operations->empty() &&
              recvs.complete.visitor == nullptr;
     }
   };
-  // An instruction of an operation, or none: there is none yet.
-  struct Place {
+  // The instruction of an operation that a cursor has come to, or none: there is none yet.
+  struct Pending {
     Operation* op = nullptr;
     lower::Issue issue{0, lower::kEnd};
   };
@@ -139,15 +139,15 @@ class Wire {
   template <typename Visit>
   void for_each_of(const std::vector<int>& peers, Visit&& visit) const;
   void use(Lane& lane, transport::Channel* channel);
-  /// The place of `cursor`, which first leaves operations that have no more.
-  static Place at(const Lane& lane, const Queue& queue, Cursor& cursor);
-  static Place next_message(const Lane& lane, Queue& queue);
+  /// The instruction at `cursor`, which first leaves operations that have no more.
+  static Pending at(const Lane& lane, const Queue& queue, Cursor& cursor);
+  static Pending next_message(const Lane& lane, Queue& queue);
   bool run(Lane& lane, Queue& queue, TimePoint now);
   bool complete(Lane& lane, Queue& queue, TimePoint now);
-  bool may_start(Lane& lane, Place place);
+  bool may_start(Lane& lane, Pending pending);
   bool begin_receive(Lane& lane, Operation& op);
-  void post(Lane& lane, Queue& queue, Place place, TimePoint now);
-  bool finish_message(Lane& lane, Queue& queue, Place place, TimePoint now);
+  void post(Lane& lane, Queue& queue, Pending pending, TimePoint now);
+  bool finish_message(Lane& lane, Queue& queue, Pending pending, TimePoint now);
   /// Gives receives that name no rank what has come. True when any got something.
   bool match_any();
   bool match_any(Lane& lane);
@@ -158,7 +158,7 @@ class Wire {
   std::deque<Lane> lanes_;     // by peers as they were connected
   std::vector<Lane*> shared_;  // that have windows
   AnySource any_;
-  size_t next_any_ = 0;  // the place in `lanes_` of which the next is asked first
+  size_t next_any_ = 0;  // the index in `lanes_` of the first to be asked
   std::atomic<uint64_t> bytes_sent_{0};
   std::optional<TimePoint> releasing_since_;
   Status status_;

@@ -70,17 +70,11 @@ bool Code::runs_on_user_stream() const {
 }
 
 void index_lanes(Code& code) {
-  for (Lane& lane : code.lanes)
-    lane.sends.clear(), lane.recvs.clear(), lane.acknowledgements.clear();
+  for (LaneCode& lane : code.lanes)
+    for (std::vector<uint32_t>& list : lane.by_kind) list.clear();
   for (uint32_t i = 0; i < code.epilogue; ++i) {
     const QueueId queue = code.list[i].queue;
-    if (is_stream(queue)) continue;
-    Lane& lane = code.lanes[lane_of(queue)];
-    const QueueKind kind = kind_of(queue);
-    auto& list = kind == QueueKind::Send   ? lane.sends
-                 : kind == QueueKind::Recv ? lane.recvs
-                                           : lane.acknowledgements;
-    list.push_back(i);
+    if (!is_stream(queue)) code.lanes[lane_of(queue)].of(kind_of(queue)).push_back(i);
   }
 }
 

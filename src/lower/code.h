@@ -12,6 +12,7 @@
 // was signalled. Memory is symbolic: addresses and lengths are the call's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -200,7 +201,8 @@ struct Sync {
   uint16_t step = 0;  ///< the plan step whose end it signals
 };
 
-struct Message {
+/// A message of a lane: a step's region travels so in each slice.
+struct LaneMessage {
   bool sends = false;
   uint16_t lane = 0;
   uint16_t step = 0;
@@ -209,11 +211,18 @@ struct Message {
   plan::Region region{};  ///< what it carries
 };
 
-/// How the messages to and from one peer go.
-struct Lane {
+/// What a Code has for the lane to one peer: by queue, the indices of the prologue's and the body's
+/// instructions.
+struct LaneCode {
   int peer = -1;
-  /// Body and prologue instructions of its queues.
-  std::vector<uint32_t> sends, recvs, acknowledgements;
+  std::array<std::vector<uint32_t>, 3> by_kind{};
+
+  [[nodiscard]] std::vector<uint32_t>& of(QueueKind kind) {
+    return by_kind[static_cast<size_t>(kind) - kStreams];
+  }
+  [[nodiscard]] const std::vector<uint32_t>& of(QueueKind kind) const {
+    return by_kind[static_cast<size_t>(kind) - kStreams];
+  }
 };
 
 /// An instruction and the slice for which it runs.
@@ -225,8 +234,8 @@ struct Code {
   std::vector<Instruction> list;
   uint32_t body = 0, epilogue = 0;  ///< where the sections begin
   std::vector<Sync> syncs;
-  std::vector<Message> messages;
-  std::vector<Lane> lanes;
+  std::vector<LaneMessage> messages;
+  std::vector<LaneCode> lanes;
   uint32_t n_slots = 1;           ///< of scratch and staging memory: slices in flight
   uint32_t last_lag = 0;          ///< of the body
   uint32_t scratch_blocks = 0;    ///< of each slot

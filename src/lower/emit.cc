@@ -20,7 +20,7 @@ class Emitter {
     code_.scratch_blocks = graph_.plan.scratch_blocks;
     code_.syncs = {{.once = true}, {.once = true}};  // kStarted, kFinished
     told_[graph_.begin].flag = kStarted;
-    for (const Reach& reach : graph_.target.lanes) code_.lanes.push_back({reach.peer, {}, {}, {}});
+    for (const Reach& reach : graph_.target.lanes) code_.lanes.push_back({reach.peer});
     list_messages();
     const std::vector<NodeId> body = body_of(graph_);
     if (!body.empty()) code_.last_lag = graph_.code(body.back()).lag;

@@ -79,14 +79,14 @@ struct Load {
 void route(Geometry& geometry, const Target& target, const std::vector<Load>& loads, bool reads) {
   for (size_t i = 0; i < target.lanes.size(); ++i) {
     const size_t ring = target.lanes[i].ring_bytes;
-    Geometry::Lane& lane = geometry.lanes[i];
+    Geometry::RingUse& use = geometry.lanes[i];
     if (ring == 0) continue;
-    lane.send_in_ring = Ring::fits(loads[i].sent, ring);
-    lane.recv_in_ring = Ring::fits(loads[i].received, ring);
-    if (!lane.recv_in_ring || geometry.short_call || !reads) continue;
+    use.send_in_ring = Ring::fits(loads[i].sent, ring);
+    use.recv_in_ring = Ring::fits(loads[i].received, ring);
+    if (!use.recv_in_ring || geometry.short_call || !reads) continue;
     // More than the pipeline's depth makes no difference.
     const size_t unread = Ring::slices_unread(loads[i].received, ring);
-    lane.unread = static_cast<uint32_t>(std::min<size_t>(unread, geometry.depth));
+    use.unread = static_cast<uint32_t>(std::min<size_t>(unread, geometry.depth));
   }
 }
 

@@ -37,10 +37,11 @@ struct CallShape {
 
 /// How a call is cut and how its messages go. Both ends of a message compute the same route.
 struct Geometry {
-  struct Lane {
+  /// How the messages of a lane use its rings.
+  struct RingUse {
     bool send_in_ring = false, recv_in_ring = false;
     uint32_t unread = 0;  ///< slices of received messages that the ring keeps beside the current
-    bool operator==(const Lane&) const = default;
+    bool operator==(const RingUse&) const = default;
   };
   uint64_t slice_elements = 1;
   uint32_t n_slices = 1;
@@ -50,7 +51,7 @@ struct Geometry {
   bool own_buffers = false;  ///< it takes so little that it waits for no other call's
   bool brief = false;        ///< it moves so little that a launch takes longer
   uint8_t by_host = 0;       ///< as in CallShape
-  std::vector<Lane> lanes;
+  std::vector<RingUse> lanes;
 
   /// Whether slots of scratch and staging memory are used again.
   [[nodiscard]] bool reuses_slots() const { return n_slices > n_slots; }

@@ -105,17 +105,17 @@ TEST_CASE("messages go through a ring that holds twice a slice's, all of a direc
   };
   // A piece may be a grain longer than in the first slice.
   const size_t room = Ring::room(4096 + 64);
-  CHECK(routes(0) == Geometry::Lane{});
-  CHECK(routes(2 * room - Ring::kGrain) == Geometry::Lane{});
-  CHECK(routes(2 * room) == Geometry::Lane{true, true, 0});
-  CHECK(routes(3 * room) == Geometry::Lane{true, true, 1});
-  CHECK(routes(100 * room) == Geometry::Lane{true, true, 3});   // the pipeline's depth
-  plan.steps.push_back(message(StepKind::Send, 3, {}, 5, {}));  // too much, one way
-  CHECK(routes(2 * room) == Geometry::Lane{false, true, 0});
-  CHECK(routes(4 * room) == Geometry::Lane{true, true, 2});
+  CHECK(routes(0) == Geometry::RingUse{});
+  CHECK(routes(2 * room - Ring::kGrain) == Geometry::RingUse{});
+  CHECK(routes(2 * room) == Geometry::RingUse{true, true, 0});
+  CHECK(routes(3 * room) == Geometry::RingUse{true, true, 1});
+  CHECK(routes(100 * room) == Geometry::RingUse{true, true, 3});  // the pipeline's depth
+  plan.steps.push_back(message(StepKind::Send, 3, {}, 5, {}));    // too much, one way
+  CHECK(routes(2 * room) == Geometry::RingUse{false, true, 0});
+  CHECK(routes(4 * room) == Geometry::RingUse{true, true, 2});
   // One slice is as long as it is.
   const Geometry one = cut(exchange(), kOneSlice, 4096, 3, {.ring_bytes = 2 * 4096});
-  for (const Geometry::Lane& lane : one.lanes) CHECK(lane == Geometry::Lane{true, true, 0});
+  for (const Geometry::RingUse& use : one.lanes) CHECK(use == Geometry::RingUse{true, true, 0});
 }
 
 // A piece of a shorter slice may be longer: of 1023 floats the second half is 527, of 1024 it is

@@ -17,7 +17,7 @@ class Ring {
  public:
   static constexpr size_t kGrain = 512;  ///< messages begin at multiples of it
 
-  struct Place {
+  struct Placement {
     size_t offset = 0;
     /// So many messages must have been read before this one is written, counted modulo 2^32; none:
     /// the ring has had room so far.
@@ -41,15 +41,15 @@ class Ring {
   [[nodiscard]] static size_t slices_unread(size_t bytes, size_t ring_bytes) {
     return std::max<size_t>(ring_bytes / std::max(bytes, kGrain), 2) - 2;
   }
-  /// The next message's place.
-  Place place(size_t bytes);
+  /// Places the next message.
+  Placement place(size_t bytes);
   /// Its `needed`, if it takes `bytes`.
   [[nodiscard]] std::optional<uint32_t> needed_for(size_t bytes) const;
   /// Messages so far, modulo 2^32. Thread-safe.
   [[nodiscard]] uint32_t number() const { return number_.load(std::memory_order_relaxed); }
 
  private:
-  struct Message {
+  struct Unread {
     uint32_t number = 0;
     uint64_t begin = 0;
   };
@@ -60,7 +60,7 @@ class Ring {
   uint64_t end_ = 0;  // of all messages, as if the ring had no end
   std::atomic<uint32_t> number_;
   std::optional<uint32_t> needed_;
-  Fifo<Message> messages_;  // of some length, that may still be unread
+  Fifo<Unread> unread_;  // messages of some length that may still be
 };
 
 }  // namespace hetccl::lower

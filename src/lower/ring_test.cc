@@ -31,7 +31,7 @@ TEST_CASE("both ends place messages alike, and none over one that may be unread"
     for (uint32_t n = 1; n <= 5000; ++n) {
       const size_t bytes = random() % 10 == 0 ? 0 : random() % (most + 1);
       REQUIRE(Ring::fits(bytes, kBytes));
-      const Ring::Place here = writer.place(bytes), there = reader.place(bytes);
+      const Ring::Placement here = writer.place(bytes), there = reader.place(bytes);
       REQUIRE(here.offset == there.offset);
       REQUIRE(here.needed == there.needed);
       REQUIRE(writer.number() == n);
@@ -56,9 +56,9 @@ TEST_CASE("a message waits for the one that it overwrites, also where the count 
   Ring ring(kBytes, first);
   for (uint32_t n = 1; n <= 12; ++n) {
     CAPTURE(n);
-    const Ring::Place place = ring.place(kBytes / 2);  // two fit
-    CHECK(place.needed.has_value() == (n > 2));
-    if (n > 2) CHECK(place.needed.value() == first + n - 2);  // wraps to 0 in message 8
+    const Ring::Placement placed = ring.place(kBytes / 2);  // two fit
+    CHECK(placed.needed.has_value() == (n > 2));
+    if (n > 2) CHECK(placed.needed.value() == first + n - 2);  // wraps to 0 in message 8
     CHECK(ring.number() == first + n);
   }
 }

@@ -63,8 +63,8 @@ Via via_of(const Graph& graph, const MessageNodes& message) {
   const plan::Region& region = message.send ? post.srcs[0].region : post.dst.region;
   if (region.begin == region.end) return Via::Direct;  // of nothing: anything reaches it
   const size_t lane = lane_of(post.queue);
-  const Geometry::Lane& geometry = graph.geometry.lanes[lane];
-  if (message.send ? geometry.send_in_ring : geometry.recv_in_ring) return Via::Ring;
+  const Geometry::RingUse& use = graph.geometry.lanes[lane];
+  if (message.send ? use.send_in_ring : use.recv_in_ring) return Via::Ring;
   return graph.target.lanes[lane].direct ? Via::Direct : Via::Staged;
 }
 

@@ -19,26 +19,26 @@ uint64_t source_of(const SocketAddress& address) {
   return source;
 }
 
-Crowd::Place::Place(Place&& other) noexcept
+Crowd::Seat::Seat(Seat&& other) noexcept
     : crowd_(std::exchange(other.crowd_, nullptr)), name_(other.name_), source_(other.source_) {}
 
-Crowd::Place& Crowd::Place::operator=(Place&& other) noexcept {
+Crowd::Seat& Crowd::Seat::operator=(Seat&& other) noexcept {
   std::swap(crowd_, other.crowd_);
   std::swap(name_, other.name_);
   std::swap(source_, other.source_);
-  const Place given_back = std::move(other);
+  const Seat given_back = std::move(other);
   return *this;
 }
 
-Crowd::Place::~Place() {
+Crowd::Seat::~Seat() {
   if (crowd_) crowd_->remove(name_, source_);
 }
 
-Crowd::Place Crowd::add(uint64_t name, uint64_t source) {
-  Place place(*this, name, source);  // takes back what is half done
+Crowd::Seat Crowd::add(uint64_t name, uint64_t source) {
+  Seat seat(*this, name, source);  // takes back what is half done
   all_.insert(name);
   by_source_[source].insert(name);
-  return place;
+  return seat;
 }
 
 void Crowd::remove(uint64_t name, uint64_t source) {

@@ -17,20 +17,20 @@ namespace hetccl::net {
 uint64_t source_of(const SocketAddress& address);
 
 /// The connections of one listener that are to prove themselves, by age. Not thread-safe; outlives
-/// its places.
+/// its seats.
 class Crowd {
  public:
-  /// One connection's place, given back when it is destroyed or assigned to.
-  class Place {
+  /// One connection's seat, given back when it is destroyed or assigned to.
+  class Seat {
    public:
-    Place() = default;
-    Place(Place&& other) noexcept;
-    Place& operator=(Place&& other) noexcept;
-    ~Place();
+    Seat() = default;
+    Seat(Seat&& other) noexcept;
+    Seat& operator=(Seat&& other) noexcept;
+    ~Seat();
 
    private:
     friend class Crowd;
-    Place(Crowd& crowd, uint64_t name, uint64_t source)
+    Seat(Crowd& crowd, uint64_t name, uint64_t source)
         : crowd_(&crowd), name_(name), source_(source) {}
 
     Crowd* crowd_ = nullptr;
@@ -40,11 +40,11 @@ class Crowd {
   /// `limit`: of all connections. A source with more than an eighth of it is dropped from first.
   explicit Crowd(size_t limit) : share_(limit / 8) {}
   /// For a younger connection than all before; `name`, which grows, is returned by `next_to_drop`.
-  [[nodiscard]] Place add(uint64_t name, uint64_t source);
-  /// The oldest connection of the source that holds the most places, if that is more than its
+  [[nodiscard]] Seat add(uint64_t name, uint64_t source);
+  /// The oldest connection of the source that holds the most seats, if that is more than its
   /// share; else the oldest of all. Nothing where there is none. A rank proves itself in one round
   /// trip, so the oldest is a stranger: by age a flood meets only itself, as long as it takes
-  /// longer than a round trip to fill all places.
+  /// longer than a round trip to fill all seats.
   [[nodiscard]] std::optional<uint64_t> next_to_drop() const;
 
  private:

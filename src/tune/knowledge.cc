@@ -58,26 +58,28 @@ std::string digest_of(std::string_view text) {
   return format("%016llx", static_cast<unsigned long long>(fnv1a(text)));
 }
 
-Place place_of(const topology::Topology& topology, std::string_view settings, int version) {
+Fingerprint fingerprint_of(const topology::Topology& topology, std::string_view settings,
+                           int version) {
   std::string text = format("hetccl %d\n", version) + std::string(settings) + "\n";
   std::map<std::string, int> hosts;  // by first rank, so that names do not matter
   for (const topology::RankInfo& info : topology.infos()) {
     const int host = hosts.try_emplace(info.host, static_cast<int>(hosts.size())).first->second;
     text += text_of(info, topology.cluster_of(info.rank), host);
   }
-  Place place;
+  Fingerprint fingerprint;
   for (const topology::Cluster& cluster : topology.clusters()) {
-    if (!place.summary.empty()) place.summary += " + ";
-    place.summary += format("%zu %s", cluster.ranks.size(), cluster.vendor.c_str());
+    if (!fingerprint.summary.empty()) fingerprint.summary += " + ";
+    fingerprint.summary += format("%zu %s", cluster.ranks.size(), cluster.vendor.c_str());
   }
   std::map<std::string, int> kinds;
   for (const topology::Link& link : topology.links()) {
     text += format("link %d-%d %s %lld;", link.a, link.b, link.kind.c_str(),
                    static_cast<long long>(link.mbps));
-    if (kinds[link.kind]++ == 0) place.summary += (kinds.size() == 1 ? " by " : ", ") + link.kind;
+    if (kinds[link.kind]++ == 0)
+      fingerprint.summary += (kinds.size() == 1 ? " by " : ", ") + link.kind;
   }
-  place.digest = digest_of(text);
-  return place;
+  fingerprint.digest = digest_of(text);
+  return fingerprint;
 }
 
 Result<Knowledge> Knowledge::parse(std::string_view text) {
@@ -118,10 +120,11 @@ std::string Knowledge::dump() const {
   return Json{{"hetccl_tuning", kFormat}, {"entries", std::move(list)}}.dump(1) + "\n";
 }
 
-void Knowledge::add(const Place& place, const std::vector<Learnt>& learnt, int64_t time) {
+void Knowledge::add(const Fingerprint& fingerprint, const std::vector<Learnt>& learnt,
+                    int64_t time) {
   for (const Learnt& one : learnt) {
-    Entry& entry = entries_[{place.digest, one.key}];
-    if (entry.time <= time) entry = {one, place.summary, time};
+    Entry& entry = entries_[{fingerprint.digest, one.key}];
+    if (entry.time <= time) entry = {one, fingerprint.summary, time};
   }
   drop_oldest();
 }
@@ -140,10 +143,10 @@ void Knowledge::drop_oldest() {
   for (auto it = all.begin(); it != kept; ++it) entries_.erase(*it);
 }
 
-std::vector<Learnt> Knowledge::find(const Place& place) const {
+std::vector<Learnt> Knowledge::find(const Fingerprint& fingerprint) const {
   std::vector<const Entry*> here;
   for (const auto& [where, entry] : entries_)
-    if (where.first == place.digest) here.push_back(&entry);
+    if (where.first == fingerprint.digest) here.push_back(&entry);
   std::stable_sort(here.begin(), here.end(),
                    [](const Entry* a, const Entry* b) { return a->time > b->time; });
   std::vector<Learnt> found;

@@ -21,7 +21,7 @@ Knowledge KnowledgeFile::read() const {
   return {};
 }
 
-void KnowledgeFile::add(const Place& place, const std::vector<Learnt>& learnt) const {
+void KnowledgeFile::add(const Fingerprint& fingerprint, const std::vector<Learnt>& learnt) const {
   if (path_.empty() || learnt.empty()) return;
   const auto merge = [&](std::string_view text) -> Result<std::string> {
     auto all = text.empty() ? Knowledge() : Knowledge::parse(text);
@@ -30,7 +30,7 @@ void KnowledgeFile::add(const Place& place, const std::vector<Learnt>& learnt) c
     HETCCL_TRY(all.status());
     const auto now = static_cast<int64_t>(std::time(nullptr));
     all.value().correct_times(now);
-    all.value().add(place, learnt, now);
+    all.value().add(fingerprint, learnt, now);
     return all.value().dump();
   };
   const Status written = update_file(path_, Knowledge::kMostBytes, merge);

@@ -20,7 +20,7 @@ class KnowledgeFile {
   [[nodiscard]] Knowledge read() const;
   /// Merges it with what others have written meanwhile. What another version has written stays as
   /// it is; what is no such file is kept beside it, as `path`.damaged.
-  void add(const Place& place, const std::vector<Learnt>& learnt) const;
+  void add(const Fingerprint& fingerprint, const std::vector<Learnt>& learnt) const;
 
  private:
   [[nodiscard]] Result<Knowledge> keep_damaged(std::string_view text, const Status& why) const;

@@ -10,7 +10,7 @@
 namespace hetccl::tune {
 namespace {
 
-const Place kPlace{"0123456789abcdef", "somewhere"};
+const Fingerprint kFingerprint{"0123456789abcdef", "somewhere"};
 
 struct Rig {
   std::string folder = "/tmp/hetccl-knowledge-XXXXXX";
@@ -37,11 +37,11 @@ struct Rig {
 TEST_CASE("knowledge file: what several add is there, and nothing where there is no file") {
   Rig rig;
   CHECK(rig.file().read().size() == 0);
-  rig.file().add(kPlace, Rig::learnt(10));
-  rig.file().add(kPlace, Rig::learnt(11));
-  rig.file().add(kPlace, {});
-  CHECK(rig.file().read().find(kPlace).size() == 2);
-  KnowledgeFile("", [](const std::string&) { FAIL("there is no file"); }).add(kPlace, {});
+  rig.file().add(kFingerprint, Rig::learnt(10));
+  rig.file().add(kFingerprint, Rig::learnt(11));
+  rig.file().add(kFingerprint, {});
+  CHECK(rig.file().read().find(kFingerprint).size() == 2);
+  KnowledgeFile("", [](const std::string&) { FAIL("there is no file"); }).add(kFingerprint, {});
   CHECK(rig.lines.empty());
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("knowledge file: what is no such file is named, kept aside and replace
   CHECK(rig.file().read().size() == 0);
   REQUIRE(rig.lines.size() == 1);
   CHECK(rig.lines[0].find("HETCCL_TUNE_FILE=" + rig.path() + ": ") == 0);
-  rig.file().add(kPlace, Rig::learnt(10));
+  rig.file().add(kFingerprint, Rig::learnt(10));
   CHECK(rig.text(rig.path() + ".damaged") == somebodys);
   CHECK(rig.file().read().size() == 1);
   CHECK(rig.lines.size() == 2);
@@ -62,13 +62,13 @@ TEST_CASE("knowledge file: another version's stays, and so does what is no file"
   Rig rig;
   const std::string newer = R"({"hetccl_tuning": 2, "entries": []})";
   REQUIRE(replace_file(rig.path(), newer).ok());
-  rig.file().add(kPlace, Rig::learnt(10));
+  rig.file().add(kFingerprint, Rig::learnt(10));
   CHECK(rig.text(rig.path()) == newer);
   REQUIRE(rig.lines.size() == 1);
   CHECK(rig.lines[0].find("not kept") != std::string::npos);
   std::filesystem::remove(rig.path());
   std::filesystem::create_directory(rig.path());
-  rig.file().add(kPlace, Rig::learnt(10));
+  rig.file().add(kFingerprint, Rig::learnt(10));
   CHECK(rig.file().read().size() == 0);
   CHECK(rig.lines.size() == 3);
 }

@@ -20,33 +20,34 @@ Learnt learnt(uint8_t size_class, double us) {
   return {key, setting, uint64_t{1} << size_class, us, 2 * us, 9};
 }
 
-TEST_CASE("knowledge: the same layout on other machines of the kind is the same place") {
+TEST_CASE("knowledge: the same layout on other machines of the kind has the same fingerprint") {
   const auto infos = test::layout_topology("AABB").infos();
-  const auto place = [](std::vector<topology::RankInfo> of, const char* settings = "") {
-    return place_of(topology::Topology::build(std::move(of)).value(), settings, 100);
+  const auto fingerprint = [](std::vector<topology::RankInfo> of, const char* settings = "") {
+    return fingerprint_of(topology::Topology::build(std::move(of)).value(), settings, 100);
   };
   auto renamed = infos;
   for (auto& info : renamed) {
     info.host = "other " + info.host;
     info.pid += 7;
   }
-  CHECK(place(infos).digest == place(renamed).digest);
-  CHECK(place(infos).digest.size() == 16);
-  CHECK(place(infos).summary.starts_with("2 "));
-  CHECK(place(infos).digest != place(infos, "HETCCL_SHM=0\n").digest);
+  CHECK(fingerprint(infos).digest == fingerprint(renamed).digest);
+  CHECK(fingerprint(infos).digest.size() == 16);
+  CHECK(fingerprint(infos).summary.starts_with("2 "));
+  CHECK(fingerprint(infos).digest != fingerprint(infos, "HETCCL_SHM=0\n").digest);
   auto others = infos;
   others[0].model = "another";
-  CHECK(place(infos).digest != place(others).digest);
+  CHECK(fingerprint(infos).digest != fingerprint(others).digest);
   auto job = infos, next_job = infos, next_version = infos;
   for (auto& info : job) info.library_version = "4.1; job 1";
   for (auto& info : next_job) info.library_version = "4.1; job 2";
   for (auto& info : next_version) info.library_version = "4.2; job 1";
-  CHECK(place(job).digest == place(next_job).digest);
-  CHECK(place(job).digest != place(next_version).digest);
+  CHECK(fingerprint(job).digest == fingerprint(next_job).digest);
+  CHECK(fingerprint(job).digest != fingerprint(next_version).digest);
 }
 
-TEST_CASE("knowledge: entries survive the file, newer replace older ones, places stay apart") {
-  const Place here{"0123456789abcdef", "here"}, there{"fedcba9876543210", "there"};
+TEST_CASE(
+    "knowledge: entries survive the file, newer replace older ones, fingerprints stay apart") {
+  const Fingerprint here{"0123456789abcdef", "here"}, there{"fedcba9876543210", "there"};
   Knowledge knowledge;
   knowledge.add(here, {learnt(20, 100), learnt(21, 200)}, 1000);
   knowledge.add(here, {learnt(20, 50)}, 2000);
@@ -102,7 +103,7 @@ TEST_CASE("knowledge: of too many entries the oldest are dropped") {
 }
 
 TEST_CASE("knowledge: the newest comes first, and as much of it as fits") {
-  const Place here{"0123456789abcdef", "here"};
+  const Fingerprint here{"0123456789abcdef", "here"};
   Knowledge knowledge;
   for (int i = 0; i < 40; ++i)
     knowledge.add(here, {learnt(static_cast<uint8_t>(i), i + 1)}, (i + 20) % 40);
@@ -120,7 +121,7 @@ TEST_CASE("knowledge: the newest comes first, and as much of it as fits") {
 }
 
 TEST_CASE("knowledge: an entry of the future gives way to this job's") {
-  const Place here{"0123456789abcdef", "here"};
+  const Fingerprint here{"0123456789abcdef", "here"};
   Knowledge knowledge;
   knowledge.add(here, {learnt(20, 100)}, INT64_MAX);
   knowledge.correct_times(1000);

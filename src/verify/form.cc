@@ -184,20 +184,20 @@ struct Form {
 /// Fractions of blocks that are not equally long would overlap; so would blocks of two runs.
 bool scratch_is_of_one_block_each(const RankPlan& plan) {
   // The input block, the blocks before it in its run, and whether it is encoded.
-  using Place = std::tuple<uint32_t, uint32_t, bool>;
-  std::map<uint32_t, Place> places;
+  using Origin = std::tuple<uint32_t, uint32_t, bool>;
+  std::map<uint32_t, Origin> origins;
   bool is = true;
   for_each_region(plan, [&](const Region& region) {
     if (region.buffer != Buffer::Scratch) return;
     for (uint32_t i = 0; i < region.blocks && i < plan.scratch_blocks; ++i) {
-      const Place place{region.of, region.run + i, region.encoded};
-      is &= places.try_emplace(region.block + i, place).first->second == place;
+      const Origin origin{region.of, region.run + i, region.encoded};
+      is &= origins.try_emplace(region.block + i, origin).first->second == origin;
     }
   });
-  for (const auto& [block, place] : places) {
-    const auto before = places.find(block - 1);
-    const auto& [of, run, encoded] = place;
-    is &= run == 0 || (before != places.end() && before->second == Place{of, run - 1, encoded});
+  for (const auto& [block, origin] : origins) {
+    const auto before = origins.find(block - 1);
+    const auto& [of, run, encoded] = origin;
+    is &= run == 0 || (before != origins.end() && before->second == Origin{of, run - 1, encoded});
   }
   return is;
 }

@@ -9,16 +9,6 @@ using lower::Instruction;
 using lower::Issue;
 using lower::Opcode;
 
-namespace {
-
-const std::vector<uint32_t>& list_of(const lower::Lane& lane, lower::QueueKind kind) {
-  return kind == lower::QueueKind::Send   ? lane.sends
-         : kind == lower::QueueKind::Recv ? lane.recvs
-                                          : lane.acknowledgements;
-}
-
-}  // namespace
-
 Result<bool> Machine::run_lane(RankState& rank, size_t lane, LaneQueue& queue,
                                lower::QueueKind kind) {
   bool moved = false;
@@ -28,7 +18,7 @@ Result<bool> Machine::run_lane(RankState& rank, size_t lane, LaneQueue& queue,
     const Issue issue =
         number == kNone
             ? Issue{0, lower::kEnd}
-            : queue.walk.at(*state.code, list_of(state.code->lanes[number], kind), state.n_slices);
+            : queue.walk.at(*state.code, state.code->lanes[number].of(kind), state.n_slices);
     if (issue.index == lower::kEnd) {
       ++queue.call;
       queue.walk = {};

@@ -80,7 +80,7 @@ void Machine::open_call(RankState& rank, uint32_t call) {
   state.host = rank.memory.add(1);
   state.ring_places.assign(state.code->messages.size() * state.code->n_slots, {UINT32_MAX, 0});
   state.runs.resize(rank.clocks.size());
-  for (const lower::Message& message : state.code->messages) {
+  for (const lower::LaneMessage& message : state.code->messages) {
     const uint32_t own = std::max(1U, problem.slices_of(rank.rank, message.region));
     state.travels.push_back(state.code->fixed_slices ? own : state.n_slices);
     state.outstanding += state.travels.back();

@@ -80,7 +80,8 @@ class Matcher {
                &receiver = codes_[static_cast<size_t>(to)];
     for (size_t i = 0; i < sent.size(); ++i) {
       const Instruction &s = sender.list[sent[i]], &r = receiver.list[received[i]];
-      const lower::Message &out = sender.messages[s.message], &in = receiver.messages[r.message];
+      const lower::LaneMessage &out = sender.messages[s.message],
+                               &in = receiver.messages[r.message];
       const bool fits = out.number == in.number && s.stage == r.stage && s.lag == r.lag &&
                         info_of(s.op).traits == info_of(r.op).traits &&
                         same_part(out.region, in.region) &&

@@ -93,7 +93,7 @@ struct RankState {
   [[nodiscard]] const lower::Instruction& code(uint32_t call, uint32_t index) const {
     return calls[call].code->list[index];
   }
-  [[nodiscard]] const lower::Message& message(uint32_t call, uint16_t number) const {
+  [[nodiscard]] const lower::LaneMessage& message(uint32_t call, uint16_t number) const {
     return calls[call].code->messages[number];
   }
   /// The lane of a call's message.

@@ -80,7 +80,7 @@ TEST_CASE("a message of nothing that nobody receives") {
   const plan::Spec gather{.collective = Collective::Gather, .uneven = true};
   Lowered lowered = lower_call(gather, topology, {3 * kSlice, 0});
   CHECK(fault(lowered) == "none");
-  lowered.codes[0].lanes[0].recvs.clear();
+  lowered.codes[0].lanes[0].of(lower::QueueKind::Recv).clear();
   check_fault(fault(lowered), "deadlock");
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("a block of another length than its message") {
   Lowered lowered = lower_call(kUneven, topology, {1, 3 * kSlice, 2 * kSlice, 0});
   CHECK(fault(lowered) == "none");
   // Rank 1 takes the message for the block that it keeps.
-  for (lower::Message& message : lowered.codes[1].messages) {
+  for (lower::LaneMessage& message : lowered.codes[1].messages) {
     if (!message.sends) message.region.block = 1;
   }
   CHECK(fault(lowered) != "none");

@@ -10,7 +10,7 @@
 namespace {
 
 using namespace hetccl::capi_test;
-using hetccl::torch_backend::Call;
+using hetccl::torch_backend::ApiCall;
 using hetccl::torch_backend::Communicator;
 using hetccl::torch_backend::Elements;
 using hetccl::torch_backend::Failure;
@@ -33,7 +33,7 @@ void with_two_ranks(int letters, const std::function<void(Communicator&)>& body)
     for (int i = 0; i < letters; ++i) {
       static const float letter = 7;
       hetcclWork_t work;
-      CHECK_FALSE(made->start({Call(hetcclCallSend, kOneFloat, &letter, nullptr, 0)}, nullptr,
+      CHECK_FALSE(made->start({ApiCall(hetcclCallSend, kOneFloat, &letter, nullptr, 0)}, nullptr,
                               kLong, &work));
     }
     const auto end = Clock::now() + kLimit;
@@ -43,7 +43,7 @@ void with_two_ranks(int letters, const std::function<void(Communicator&)>& body)
 }
 
 std::optional<Failure> receive(Communicator& from, float& data, hetcclWork_t& work) {
-  return from.start({Call(hetcclCallRecv, kOneFloat, nullptr, &data, 1)}, nullptr, kLong, &work);
+  return from.start({ApiCall(hetcclCallRecv, kOneFloat, nullptr, &data, 1)}, nullptr, kLong, &work);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST_CASE("search: three ranks answer alike in 60,000 calls, and end far below N
   // What rank 0 has written, the next job starts with.
   const auto knowledge = tune::Knowledge::parse(read_file(options.tune_file, 1 << 20).value());
   REQUIRE(knowledge.ok());
-  const auto known = knowledge.value().find(place_of(kJobRanks, 1));
+  const auto known = knowledge.value().find(fingerprint_of(kJobRanks, 1));
   REQUIRE(!known.empty());
   for (const tune::Learnt& one : known) {
     CHECK(one.setting.resources.tactic.algorithm == kRing + 1);
@@ -94,9 +94,9 @@ TEST_CASE("files that differ by rank: what rank 0 has read holds on all ranks, o
     plan::Resources resources;
     resources.tactic.algorithm = static_cast<uint8_t>(algorithm + 1);
     resources.tactic.protocol = static_cast<uint8_t>(kSimple + 1);
-    const Call call = *call_of(kAllReduce, kMiB, kJobRanks);
+    const TunedCall call = *call_of(kAllReduce, kMiB, kJobRanks);
     tune::Knowledge file;
-    file.add(place_of(kJobRanks, 1),
+    file.add(fingerprint_of(kJobRanks, 1),
              {{call.key, tune::vendor_setting(resources), call.bytes, 1, 2}}, 1);
     std::ofstream(folder + format("/%zu.json", rank)) << file.dump();
   };

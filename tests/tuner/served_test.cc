@@ -30,7 +30,7 @@ plan::Resources resources(int algorithm, int protocol, int channels = 0) {
 }
 
 tune::Learnt learnt(int function, size_t bytes, const plan::Resources& resources) {
-  const Call call = *call_of(function, bytes, kRanks);
+  const TunedCall call = *call_of(function, bytes, kRanks);
   return {call.key, tune::vendor_setting(resources), call.bytes, 80, 100, 5};
 }
 
@@ -60,7 +60,7 @@ class File {
   }
   void write(const std::vector<tune::Learnt>& entries) {
     tune::Knowledge all;
-    all.add(place_of(kRanks, kNodes), entries, 1);
+    all.add(fingerprint_of(kRanks, kNodes), entries, 1);
     write(all.dump());
   }
 
@@ -217,7 +217,7 @@ TEST_CASE(
   file.write({other});
   CHECK(all_reduce() == kOwn);
   tune::Knowledge all;
-  all.add(place_of(kRanks, kNodes), {learnt(kAllReduce, kMiB, resources(kRing, kSimple))}, 1);
+  all.add(fingerprint_of(kRanks, kNodes), {learnt(kAllReduce, kMiB, resources(kRing, kSimple))}, 1);
   const std::string whole = all.dump();
   std::mt19937 random(5);
   for (int i = 0; i < 300; ++i) {

@@ -22,7 +22,7 @@ using adaptor::run_within;
 constexpr std::chrono::milliseconds kGrace{100};
 
 // What a call needs until it is complete.
-struct Call {
+struct PendingCall {
   hetcclLibraryCall kind{};
   DataType type{};
   RedOp op{};
@@ -32,23 +32,23 @@ struct Call {
   void* request = nullptr;
 };
 
-// A communicator of the adaptor, kept by the calls under way, too. Calls start in their order,
+// The adaptor's own communicator, kept by the calls under way, too. Calls start in their order,
 // whatever the streams'.
-class Member {
+class LibraryCommunicator {
  public:
-  Member(std::shared_ptr<const Part> adaptor, void* communicator, int n_ranks, int rank)
-      : adaptor_(std::move(adaptor)), communicator_(communicator), n_ranks_(n_ranks), rank_(rank) {}
-  ~Member() { end(); }
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
+  LibraryCommunicator(std::shared_ptr<const Part> adaptor, void* handle, int n_ranks, int rank)
+      : adaptor_(std::move(adaptor)), handle_(handle), n_ranks_(n_ranks), rank_(rank) {}
+  ~LibraryCommunicator() { end(); }
+  LibraryCommunicator(const LibraryCommunicator&) = delete;
+  LibraryCommunicator& operator=(const LibraryCommunicator&) = delete;
 
   [[nodiscard]] const std::string& name() const { return adaptor_->name; }
   [[nodiscard]] int n_ranks() const { return n_ranks_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] bool reduces(DataType type, RedOp op) const;
   // The next call, with the memory of one that is done.
-  std::unique_ptr<Call> issue();
-  void give_back(std::unique_ptr<Call> call) {
+  std::unique_ptr<PendingCall> issue();
+  void give_back(std::unique_ptr<PendingCall> call) {
     const std::lock_guard lock(mutex_);
     spare_.push_back(std::move(call));
   }
@@ -69,28 +69,28 @@ class Member {
   }
   void end() {
     const std::lock_guard lock(calls_);
-    let_go();
+    destroy();
   }
-  TaskState poll(Call& call, const TaskQueue& queue);
+  TaskState poll(PendingCall& call, const TaskQueue& queue);
 
  private:
-  [[nodiscard]] Status start(Call& call, const TaskQueue& queue);
-  Result<bool> advance(Call& call, const TaskQueue& queue);
+  [[nodiscard]] Status start(PendingCall& call, const TaskQueue& queue);
+  Result<bool> advance(PendingCall& call, const TaskQueue& queue);
   TaskState end_soon();
-  void divide(const Call& call, const TaskQueue& queue) const;
+  void divide(const PendingCall& call, const TaskQueue& queue) const;
   // No buffer is touched any more. With calls_ held.
-  void let_go() {
+  void destroy() {
     if (ended_) return;
     ended_ = true;
     static_cast<void>(ask(*adaptor_, "destroy", [this] {
-      adaptor_->calls.destroy(communicator_);
+      adaptor_->calls.destroy(handle_);
       return 0;
     }));
   }
 
   const std::shared_ptr<const Part> adaptor_;
   std::mutex calls_;  // of the adaptor, one at a time; guards what follows
-  void* communicator_;
+  void* handle_;
   bool ended_ = false;
   std::optional<TimePoint> ends_at_;  // after a failure
   uint64_t next_ = 0;                 // to start
@@ -99,20 +99,20 @@ class Member {
   mutable std::mutex mutex_;  // guards what follows
   Status error_;
   uint64_t issued_ = 0;
-  std::vector<std::unique_ptr<Call>> spare_;
+  std::vector<std::unique_ptr<PendingCall>> spare_;
 };
 
-std::unique_ptr<Call> Member::issue() {
+std::unique_ptr<PendingCall> LibraryCommunicator::issue() {
   const std::lock_guard lock(mutex_);
-  if (spare_.empty()) spare_.push_back(std::make_unique<Call>());
-  std::unique_ptr<Call> call = std::move(spare_.back());
+  if (spare_.empty()) spare_.push_back(std::make_unique<PendingCall>());
+  std::unique_ptr<PendingCall> call = std::move(spare_.back());
   spare_.pop_back();
   call->number = issued_++;
   call->started = false;
   return call;
 }
 
-Status Member::start(Call& call, const TaskQueue& queue) {
+Status LibraryCommunicator::start(PendingCall& call, const TaskQueue& queue) {
   for (hetcclLibraryPiece& piece : call.lists.pieces) {
     piece.send = queue.host_address(piece.send);
     piece.recv = queue.host_address(piece.recv);
@@ -122,13 +122,13 @@ Status Member::start(Call& call, const TaskQueue& queue) {
   const hetcclLibraryWork work = work_of(
       call.kind, call.type, call.op == RedOp::Avg ? RedOp::Sum : call.op, call.lists, nullptr);
   HETCCL_TRY(ask(*adaptor_, "a call cannot start",
-                 [&] { return adaptor_->calls.start(communicator_, &work, &call.request); }));
+                 [&] { return adaptor_->calls.start(handle_, &work, &call.request); }));
   call.started = true;
   return {};
 }
 
 // Whether it is complete.
-Result<bool> Member::advance(Call& call, const TaskQueue& queue) {
+Result<bool> LibraryCommunicator::advance(PendingCall& call, const TaskQueue& queue) {
   if (!call.started) {
     if (call.number != next_) return false;
     HETCCL_TRY(start(call, queue));
@@ -136,11 +136,11 @@ Result<bool> Member::advance(Call& call, const TaskQueue& queue) {
   }
   int done = 0;
   HETCCL_TRY(ask(*adaptor_, "a call has failed",
-                 [&] { return adaptor_->calls.test(communicator_, call.request, &done); }));
+                 [&] { return adaptor_->calls.test(handle_, call.request, &done); }));
   return done != 0;
 }
 
-TaskState Member::poll(Call& call, const TaskQueue& queue) {
+TaskState LibraryCommunicator::poll(PendingCall& call, const TaskQueue& queue) {
   {
     const std::lock_guard lock(calls_);
     if (failed_.load(std::memory_order_acquire)) return end_soon();
@@ -157,16 +157,16 @@ TaskState Member::poll(Call& call, const TaskQueue& queue) {
 }
 
 // With calls_ held. Once the adaptor is gone the others fail, too: by then they should know why.
-TaskState Member::end_soon() {
+TaskState LibraryCommunicator::end_soon() {
   const TimePoint now = steady_clock().now();
   if (!ends_at_) ends_at_ = now + kGrace;
   if (!ended_ && !aborted_.load(std::memory_order_acquire) && now < *ends_at_)
     return TaskState::Pending;
-  let_go();
+  destroy();
   return TaskState::Done;
 }
 
-void Member::divide(const Call& call, const TaskQueue& queue) const {
+void LibraryCommunicator::divide(const PendingCall& call, const TaskQueue& queue) const {
   for (const hetcclLibraryPiece& piece : call.lists.pieces) {
     if (call.kind == hetcclLibraryReduce && piece.root != rank_) continue;
     const void* sum = piece.recv;
@@ -183,33 +183,34 @@ bool reduces_by(const hetcclLibraryAdaptor& library, DataType type, RedOp op) {
   return has_reduction(library, type, op == RedOp::Avg ? RedOp::Sum : op);
 }
 
-bool Member::reduces(DataType type, RedOp op) const {
+bool LibraryCommunicator::reduces(DataType type, RedOp op) const {
   return reduces_by(adaptor_->calls, type, op);
 }
 
 // A call on a stream. However it ends, the communicator gets its memory back.
 class Task {
  public:
-  Task(std::shared_ptr<Member> member, std::unique_ptr<Call> call, const TaskQueue* queue)
-      : member_(std::move(member)), call_(std::move(call)), queue_(queue) {}
+  Task(std::shared_ptr<LibraryCommunicator> communicator, std::unique_ptr<PendingCall> call,
+       const TaskQueue* queue)
+      : communicator_(std::move(communicator)), call_(std::move(call)), queue_(queue) {}
   ~Task() {
-    if (call_ != nullptr) member_->give_back(std::move(call_));
+    if (call_ != nullptr) communicator_->give_back(std::move(call_));
   }
   Task(Task&&) noexcept = default;
   Task& operator=(Task&&) = delete;
-  TaskState operator()() { return member_->poll(*call_, *queue_); }
+  TaskState operator()() { return communicator_->poll(*call_, *queue_); }
 
  private:
-  std::shared_ptr<Member> member_;
-  std::unique_ptr<Call> call_;  // null: moved away
+  std::shared_ptr<LibraryCommunicator> communicator_;
+  std::unique_ptr<PendingCall> call_;  // null: moved away
   const TaskQueue* queue_;
 };
 
 class AdaptorCommunicator : public Communicator {
  public:
-  AdaptorCommunicator(std::shared_ptr<Member> member, uint32_t capabilities)
-      : member_(std::move(member)), capabilities_(capabilities) {}
-  ~AdaptorCommunicator() override { member_->end(); }
+  AdaptorCommunicator(std::shared_ptr<LibraryCommunicator> communicator, uint32_t capabilities)
+      : communicator_(std::move(communicator)), capabilities_(capabilities) {}
+  ~AdaptorCommunicator() override { communicator_->end(); }
   AdaptorCommunicator(const AdaptorCommunicator&) = delete;
   AdaptorCommunicator& operator=(const AdaptorCommunicator&) = delete;
 
@@ -220,50 +221,52 @@ class AdaptorCommunicator : public Communicator {
   }
   Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
                 void* stream) override {
-    HETCCL_TRY(check_ranks(shards, member_->n_ranks()));
+    HETCCL_TRY(check_ranks(shards, communicator_->n_ranks()));
     return reduce_shards(hetcclLibraryReduce, shards, type, how, stream);
   }
   Status broadcast(std::span<const Shard> shards, DataType type, void* stream) override {
-    HETCCL_TRY(check_broadcast(shards, member_->n_ranks(), capabilities_));
+    HETCCL_TRY(check_broadcast(shards, communicator_->n_ranks(), capabilities_));
     return enqueue(hetcclLibraryBroadcast, type, {}, shards, {}, stream);
   }
   Status exchange(std::span<const Transfer> transfers, DataType type, void* stream) override {
-    HETCCL_TRY(check_exchange(transfers, member_->n_ranks(), member_->rank(), capabilities_));
+    HETCCL_TRY(
+        check_exchange(transfers, communicator_->n_ranks(), communicator_->rank(), capabilities_));
     return enqueue(hetcclLibraryExchange, type, {}, {}, transfers, stream);
   }
   Status barrier(void* stream) override {
     return enqueue(hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}, stream);
   }
-  [[nodiscard]] Status async_error() const override { return member_->error(); }
-  void abort() override { member_->abort(); }
+  [[nodiscard]] Status async_error() const override { return communicator_->error(); }
+  void abort() override { communicator_->abort(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
 
  private:
   Status reduce_shards(hetcclLibraryCall kind, std::span<const Shard> shards, DataType type,
                        const Reducer& how, void* stream) {
-    if (!member_->reduces(type, how.op)) {
-      return error(ErrorCode::Unsupported, "%s does not reduce %s by %s", member_->name().c_str(),
-                   std::string(name_of(type)).c_str(), std::string(name_of(how.op)).c_str());
+    if (!communicator_->reduces(type, how.op)) {
+      return error(ErrorCode::Unsupported, "%s does not reduce %s by %s",
+                   communicator_->name().c_str(), std::string(name_of(type)).c_str(),
+                   std::string(name_of(how.op)).c_str());
     }
     return enqueue(kind, type, how.op, shards, {}, stream);
   }
   Status enqueue(hetcclLibraryCall kind, DataType type, RedOp op, std::span<const Shard> shards,
                  std::span<const Transfer> transfers, void* stream) {
-    HETCCL_TRY(member_->error());
+    HETCCL_TRY(communicator_->error());
     if (stream == nullptr)
       return error(ErrorCode::InvalidArgument,
                    "a collective of hosts needs a stream of the host device");
     auto* queue = static_cast<TaskQueue*>(stream);
-    auto call = member_->issue();
+    auto call = communicator_->issue();
     call->kind = kind;
     call->type = type;
     call->op = op;
     call->lists.set(shards, transfers);
-    queue->push(Task(member_, std::move(call), queue));
+    queue->push(Task(communicator_, std::move(call), queue));
     return {};
   }
 
-  const std::shared_ptr<Member> member_;
+  const std::shared_ptr<LibraryCommunicator> communicator_;
   const uint32_t capabilities_;
 };
 
@@ -275,17 +278,17 @@ class AdaptorLibrary : public FoundLibrary {
   }
   Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank, Waker*,
                                              const WaitLimit& limit) override {
-    using Made = std::shared_ptr<Member>;
+    using Made = std::shared_ptr<LibraryCommunicator>;
     if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
       return error(ErrorCode::InvalidArgument, "rank %d of %d ranks", rank, n_ranks);
     const auto attempt = [part = part(), id, n_ranks, rank,
                           ms = limit.timeout_ms]() -> Result<Made> {
       HETCCL_ASSIGN(void* made, init_by(*part, id, n_ranks, rank, ms));
-      return std::make_shared<Member>(part, made, n_ranks, rank);
+      return std::make_shared<LibraryCommunicator>(part, made, n_ranks, rank);
     };
-    HETCCL_ASSIGN(auto member, run_within<Made>(limit, "init", attempt));
+    HETCCL_ASSIGN(auto communicator, run_within<Made>(limit, "init", attempt));
     return std::unique_ptr<Communicator>(
-        std::make_unique<AdaptorCommunicator>(std::move(member), part()->calls.capabilities));
+        std::make_unique<AdaptorCommunicator>(std::move(communicator), part()->calls.capabilities));
   }
 };
 

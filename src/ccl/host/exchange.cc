@@ -38,13 +38,13 @@ size_t Exchange::table_bytes(int n_ranks) {
 }
 
 void Exchange::append(Stream& stream, const Transfer& transfer, size_t element) {
-  const auto index = static_cast<uint32_t>(messages_.size());
-  messages_.push_back({static_cast<std::byte*>(transfer.data), transfer.count * element, 0});
+  const auto index = static_cast<uint32_t>(payloads_.size());
+  payloads_.push_back({static_cast<std::byte*>(transfer.data), transfer.count * element, 0});
   if (stream.bytes_ == 0) {
-    stream.message_ = index;
+    stream.payload_ = index;
     stream.digest_ = kDigestBasis;
   } else {
-    messages_[stream.last_].next = index;
+    payloads_[stream.last_].next = index;
   }
   stream.last_ = index;
   stream.bytes_ += transfer.count * element;
@@ -59,7 +59,7 @@ void Exchange::prepare(std::span<const Transfer> transfers, DataType type, const
     streams->resize(static_cast<size_t>(n));
     for (Stream& stream : *streams) stream.clear();
   }
-  messages_.clear();
+  payloads_.clear();
   sent_count_ = received_bytes_ = 0;
   for (const Transfer& transfer : transfers) {
     if (transfer.count == 0) continue;

@@ -41,9 +41,9 @@ class Stream {
   friend class Exchange;
   size_t bytes_ = 0, left_ = 0;
   uint64_t digest_ = 0;
-  uint32_t last_ = 0;     // message; the next two are valid while bytes are left
-  uint32_t message_ = 0;  // the one that `take` continues with
-  size_t offset_ = 0;     // in that message
+  uint32_t last_ = 0;     // payload; the next two are valid while bytes are left
+  uint32_t payload_ = 0;  // the one that `take` continues with
+  size_t offset_ = 0;     // in that payload
 };
 
 class Exchange {
@@ -83,27 +83,28 @@ class Exchange {
   template <typename Visit>
   void take(Stream& stream, size_t bytes, Visit&& visit) {
     while (bytes > 0) {
-      const Message& message = messages_[stream.message_];
-      const size_t block = std::min(bytes, message.bytes - stream.offset_);
-      visit(message.data + stream.offset_, block);
+      const Payload& payload = payloads_[stream.payload_];
+      const size_t block = std::min(bytes, payload.bytes - stream.offset_);
+      visit(payload.data + stream.offset_, block);
       bytes -= block;
       stream.left_ -= block;
       stream.offset_ += block;
-      if (stream.offset_ < message.bytes) continue;
-      stream.message_ = message.next;
+      if (stream.offset_ < payload.bytes) continue;
+      stream.payload_ = payload.next;
       stream.offset_ = 0;
     }
   }
 
  private:
-  struct Message {
+  // What a message carries: one block of memory.
+  struct Payload {
     std::byte* data;
     size_t bytes;
     uint32_t next;  // of its stream
   };
   void append(Stream& stream, const Transfer& transfer, size_t element);
 
-  std::vector<Message> messages_;
+  std::vector<Payload> payloads_;
   std::vector<Stream> out_, in_;
   std::vector<int> receivers_, senders_;
   size_t grain_ = 1;  // pieces are cut and laid at its multiples

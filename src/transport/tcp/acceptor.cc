@@ -222,7 +222,7 @@ bool Acceptor::advance(Visitor& visitor) {
     state = visitor.handshake.advance(visitor.fd.get(),
                                       [this](const net::Hello& hello) { return key_of(hello); });
   }
-  if (visitor.handshake.proven()) visitor.place = {};
+  if (visitor.handshake.proven()) visitor.seat = {};
   if (state == net::HandshakeState::Failed) refuse(visitor, visitor.handshake.failure().message());
   if (state == net::HandshakeState::Done) admit(visitor);
   return state == net::HandshakeState::InProgress;

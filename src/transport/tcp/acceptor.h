@@ -79,7 +79,7 @@ class Acceptor {
     Fd fd;
     net::ListenHandshake handshake;
     net::SocketAddress peer;
-    net::Crowd::Place place;  // while it is not proven
+    net::Crowd::Seat seat;  // while it is not proven
     TimePoint since;
   };
   using Visitors = std::list<Visitor>;

@@ -41,9 +41,9 @@ struct Connector::Dial {
 };
 
 // One channel that is being made.
-struct Connector::Call {
-  Call(Acceptor& acceptor, const PeerId& with, Endpoint at, const net::Secret& secret,
-       const WaitLimit& within, Connected then)
+struct Connector::Attempt {
+  Attempt(Acceptor& acceptor, const PeerId& with, Endpoint at, const net::Secret& secret,
+          const WaitLimit& within, Connected then)
       : id(with),
         peer(std::move(at)),
         limit(within),
@@ -99,11 +99,12 @@ Connector::~Connector() {
 
 Status Connector::connect(const PeerId& id, const Endpoint& peer, const net::Secret& secret,
                           const WaitLimit& limit, Connected connected) {
-  auto call = std::make_unique<Call>(*acceptor_, id, peer, secret, limit, std::move(connected));
-  if (!call->expectation.valid()) return system_error("eventfd for connecting", errno);
+  auto attempt =
+      std::make_unique<Attempt>(*acceptor_, id, peer, secret, limit, std::move(connected));
+  if (!attempt->expectation.valid()) return system_error("eventfd for connecting", errno);
   const std::lock_guard lock(mutex_);
   HETCCL_TRY(start());
-  arrived_.push_back(std::move(call));
+  arrived_.push_back(std::move(attempt));
   bell_->ring();
   return {};
 }
@@ -120,8 +121,8 @@ Status Connector::start() {
 // Whether the thread has anything to do.
 bool Connector::take_arrived() {
   const std::lock_guard lock(mutex_);
-  calls_.splice(calls_.end(), arrived_);
-  serving_ = !calls_.empty();
+  attempts_.splice(attempts_.end(), arrived_);
+  serving_ = !attempts_.empty();
   return serving_;
 }
 
@@ -132,7 +133,7 @@ void Connector::serve() {
       serve_once();
     } catch (...) {
       tell_caught([this](const Status& why) {
-        for (const auto& call : std::exchange(calls_, {})) call->connected(why);
+        for (const auto& attempt : std::exchange(attempts_, {})) attempt->connected(why);
       });
     }
   }
@@ -141,7 +142,7 @@ void Connector::serve() {
 void Connector::serve_once() {
   Duration left = kLongestPause;
   bool some_ended = false;
-  for (auto at = calls_.begin(); at != calls_.end();) {
+  for (auto at = attempts_.begin(); at != attempts_.end();) {
     const TimePoint now = (*at)->limit.now();
     TimePoint again = now + left;
     auto wires = advance(**at, now, again);
@@ -150,21 +151,21 @@ void Connector::serve_once() {
       ++at;
       continue;
     }
-    const auto call = std::move(*at);
-    at = calls_.erase(at);
-    call->connected(std::move(*wires));
+    const auto attempt = std::move(*at);
+    at = attempts_.erase(at);
+    attempt->connected(std::move(*wires));
     some_ended = true;
   }
   if (!some_ended) sleep(left);
 }
 
-// Until a call can go on: whatever it waits for is a descriptor's, or comes by then.
+// Until an attempt can go on: whatever it waits for is a descriptor's, or comes by then.
 void Connector::sleep(Duration longest) {
   std::vector<pollfd> sources{{bell_->fd(), POLLIN, 0}};
   const Cancel* last = nullptr;
-  for (const auto& call : calls_) {
-    add_sources(*call, sources);
-    const Cancel* cancel = call->limit.cancel;
+  for (const auto& attempt : attempts_) {
+    add_sources(*attempt, sources);
+    const Cancel* cancel = attempt->limit.cancel;
     if (cancel != nullptr && std::exchange(last, cancel) != cancel)  // mostly the same
       sources.push_back({cancel->fd(), POLLIN, 0});
   }
@@ -173,73 +174,74 @@ void Connector::sleep(Duration longest) {
   bell_->drain();
 }
 
-void Connector::add_sources(const Call& call, std::vector<pollfd>& sources) {
-  if (!call.dials_itself()) sources.push_back({call.expectation.fd(), POLLIN, 0});
-  for (const Dial& one : call.dials) {
+void Connector::add_sources(const Attempt& attempt, std::vector<pollfd>& sources) {
+  if (!attempt.dials_itself()) sources.push_back({attempt.expectation.fd(), POLLIN, 0});
+  for (const Dial& one : attempt.dials) {
     if (one.fd.valid()) sources.push_back({one.fd.get(), one.handshake->events(), 0});
     if (one.connecting) sources.push_back({one.connecting->fd(), POLLOUT, 0});
   }
 }
 
-std::optional<Connector::Wires> Connector::advance(Call& call, TimePoint now, TimePoint& again) {
-  if (call.dials_itself()) {
-    for (Dial& one : call.dials) HETCCL_TRY(advance_stream(call, one, now, again));
-    if (call.waiting() == nullptr) return call.take_dialled();
-  } else if (auto wires = call.expectation.take()) {
+std::optional<Connector::Wires> Connector::advance(Attempt& attempt, TimePoint now,
+                                                   TimePoint& again) {
+  if (attempt.dials_itself()) {
+    for (Dial& one : attempt.dials) HETCCL_TRY(advance_stream(attempt, one, now, again));
+    if (attempt.waiting() == nullptr) return attempt.take_dialled();
+  } else if (auto wires = attempt.expectation.take()) {
     return std::move(*wires);
   }
-  HETCCL_TRY(call.limit.cancelled());
-  if (now >= call.deadline) return too_late(call);
-  again = std::min(again, call.deadline);
-  if (call.limit.patient) return std::nullopt;
-  if (call.reminder.is_due()) remind(call);
-  again = std::min(again, call.reminder.next());
+  HETCCL_TRY(attempt.limit.cancelled());
+  if (now >= attempt.deadline) return too_late(attempt);
+  again = std::min(again, attempt.deadline);
+  if (attempt.limit.patient) return std::nullopt;
+  if (attempt.reminder.is_due()) remind(attempt);
+  again = std::min(again, attempt.reminder.next());
   return std::nullopt;
 }
 
-Status Connector::too_late(const Call& call) const {
-  if (!call.dials_itself()) {
+Status Connector::too_late(const Attempt& attempt) const {
+  if (!attempt.dials_itself()) {
     return error(ErrorCode::Timeout, "it has not dialled %s: check that it runs, else %s",
                  where_.c_str(), net::kReachRemedy);
   }
-  const Dial& one = *call.waiting();
+  const Dial& one = *attempt.waiting();
   if (one.connecting)
     return error(ErrorCode::Timeout, "%s: %s", one.connecting->too_late().message().c_str(),
                  net::kReachRemedy);
-  return error(ErrorCode::Timeout, "%s: %s", net::list_of(call.peer.addresses).c_str(),
+  return error(ErrorCode::Timeout, "%s: %s", net::list_of(attempt.peer.addresses).c_str(),
                one.why().c_str());
 }
 
-void Connector::remind(const Call& call) const {
-  const Log log{log_.level, call.id.self};
-  const auto seconds = static_cast<long long>(call.reminder.seconds());
-  if (!call.dials_itself()) {
-    log.warn("waiting for rank %d to connect to this rank at %s for %lld s: %s", call.id.peer,
+void Connector::remind(const Attempt& attempt) const {
+  const Log log{log_.level, attempt.id.self};
+  const auto seconds = static_cast<long long>(attempt.reminder.seconds());
+  if (!attempt.dials_itself()) {
+    log.warn("waiting for rank %d to connect to this rank at %s for %lld s: %s", attempt.id.peer,
              where_.c_str(), seconds, net::kReachRemedy);
     return;
   }
-  const Dial& one = *call.waiting();
+  const Dial& one = *attempt.waiting();
   log.warn("%s rank %d at %s for %lld s: %s", one.connecting ? "cannot reach" : "waiting for",
-           call.id.peer, net::list_of(call.peer.addresses).c_str(), seconds,
+           attempt.id.peer, net::list_of(attempt.peer.addresses).c_str(), seconds,
            one.connecting ? net::kReachRemedy : one.why().c_str());
 }
 
 // Dials the stream if it is to be dialled now, or goes on with it.
-Status Connector::advance_stream(Call& call, Dial& one, TimePoint now, TimePoint& again) {
+Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, TimePoint& again) {
   if (one.done()) return {};
   if (!one.fd.valid()) {
     if (now < one.again) {
       again = std::min(again, one.again);
       return {};
     }
-    if (!one.connecting) one.connecting.emplace(call.peer.addresses, now);
+    if (!one.connecting) one.connecting.emplace(attempt.peer.addresses, now);
     auto connected = one.connecting->advance(now, again);
     if (!connected) return {};
     HETCCL_ASSIGN(one.fd, std::move(*connected));
     one.connecting.reset();
-    const net::Hello hello{kPurpose, static_cast<uint32_t>(&one - call.dials.data()),
-                           call.id.communicator, call.id.self, call.id.peer};
-    one.handshake.emplace(hello, call.expectation.key(), encryption_);
+    const net::Hello hello{kPurpose, static_cast<uint32_t>(&one - attempt.dials.data()),
+                           attempt.id.communicator, attempt.id.self, attempt.id.peer};
+    one.handshake.emplace(hello, attempt.expectation.key(), encryption_);
     one.since = now;
   }
   return shake_hands(one, now, again);

@@ -49,8 +49,8 @@ class Connector {
  private:
   using Expectation = Acceptor::Expectation;
   struct Dial;
-  struct Call;
-  using Calls = std::list<std::unique_ptr<Call>>;
+  struct Attempt;
+  using Attempts = std::list<std::unique_ptr<Attempt>>;
 
   Connector(std::unique_ptr<Acceptor> acceptor, std::string where, net::Encryption encryption,
             const Log& log, std::unique_ptr<Waker> bell);
@@ -59,21 +59,21 @@ class Connector {
   void serve();
   void serve_once();
   void sleep(Duration longest);
-  std::optional<Wires> advance(Call& call, TimePoint now, TimePoint& again);
-  Status advance_stream(Call& call, Dial& one, TimePoint now, TimePoint& again);
-  [[nodiscard]] Status too_late(const Call& call) const;
-  void remind(const Call& call) const;
+  std::optional<Wires> advance(Attempt& attempt, TimePoint now, TimePoint& again);
+  Status advance_stream(Attempt& attempt, Dial& one, TimePoint now, TimePoint& again);
+  [[nodiscard]] Status too_late(const Attempt& attempt) const;
+  void remind(const Attempt& attempt) const;
   static Status shake_hands(Dial& one, TimePoint now, TimePoint& again);
-  static void add_sources(const Call& call, std::vector<pollfd>& sources);
+  static void add_sources(const Attempt& attempt, std::vector<pollfd>& sources);
 
   const std::unique_ptr<Acceptor> acceptor_;
   const std::string where_;
   const net::Encryption encryption_;
   const Log log_;
-  const std::unique_ptr<Waker> bell_;  // a call has arrived
-  Calls calls_;                        // the thread's
+  const std::unique_ptr<Waker> bell_;  // an attempt has arrived
+  Attempts attempts_;                  // the thread's
   std::mutex mutex_;                   // guards what follows
-  Calls arrived_;
+  Attempts arrived_;
   bool serving_ = false;
   std::thread thread_;
 };

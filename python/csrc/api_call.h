@@ -26,11 +26,11 @@ struct Reduction {
 };
 
 /// The arguments of a call, and the memory that some of them point to.
-class Call {
+class ApiCall {
  public:
   /// Moves `elements` from `from` to `to`; `root`, or the peer of a message.
-  Call(hetcclFunction_t function, const Elements& elements, const void* from, void* to,
-       int root = 0) {
+  ApiCall(hetcclFunction_t function, const Elements& elements, const void* from, void* to,
+          int root = 0) {
     call_.function = function;
     call_.datatype = elements.type;
     call_.count = elements.count;
@@ -38,29 +38,29 @@ class Call {
     call_.recvbuff = to;
     call_.root = root;
   }
-  Call(hetcclFunction_t function, const Reduction& how, const void* from, void* to, int root = 0)
-      : Call(function, how.elements, from, to, root) {
+  ApiCall(hetcclFunction_t function, const Reduction& how, const void* from, void* to, int root = 0)
+      : ApiCall(function, how.elements, from, to, root) {
     call_.op = how.op;
     factor_ = how.factor;
   }
-  Call&& send_counts(std::vector<size_t> counts) && {
+  ApiCall&& send_counts(std::vector<size_t> counts) && {
     send_counts_ = std::move(counts);
     return std::move(*this);
   }
-  Call&& recv_counts(std::vector<size_t> counts) && {
+  ApiCall&& recv_counts(std::vector<size_t> counts) && {
     recv_counts_ = std::move(counts);
     return std::move(*this);
   }
-  Call&& residual(void* memory) && {
+  ApiCall&& residual(void* memory) && {
     call_.residual = memory;
     return std::move(*this);
   }
-  Call&& tag(uint32_t tag) && {
+  ApiCall&& tag(uint32_t tag) && {
     call_.tag = tag;
     return std::move(*this);
   }
   /// Sets where a receive from any rank writes the rank that has sent.
-  Call&& source(int* source) && {
+  ApiCall&& source(int* source) && {
     call_.source = source;
     return std::move(*this);
   }
