@@ -18,14 +18,14 @@ std::shared_ptr<InProcess> hip_of(const Config& config) {
 
 }  // namespace
 
-const Vendor kCuda = {
+constinit const Vendor kCuda = {
     .name = "cuda",
     .in_process = [](const Config&) { return cuda_in_process(); },
     .load_runtime = [](const Config&) { return load_cuda(); },
     .load_compiler = [](const Config& config) { return kernels::load_nvrtc(config.nvrtc_library); },
 };
 
-const Vendor kHip = {
+constinit const Vendor kHip = {
     .name = "hip",
     .in_process = hip_of,
     .load_runtime = [](const Config& config) { return load_hip(config.hip_library); },
