@@ -5,11 +5,34 @@ tools/setup --mpi installs them (bench/mpi.txt pins them). One that is missing i
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PREFIXES = Path(__file__).parent.parent / ".venv/mpi"
+
+
+def run_job(argv: list[str], env: Mapping[str, str], timeout: float) -> tuple[int | None, str]:
+    """A launcher's exit status, None where the job did not end in time, and what it said."""
+    launcher = subprocess.Popen(
+        argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        text=True, errors="replace", start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = launcher.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        launcher.terminate()  # a launcher that is killed leaves its ranks behind
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            launcher.wait(5)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()
+        return None, ""
+    return launcher.returncode, said
 
 
 @dataclass(frozen=True)

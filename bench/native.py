@@ -7,11 +7,9 @@ shaped, against plain sockets and what the processors can do; what a launch cost
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import tempfile
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import places
-from mpis import MPIS, Mpi
+from mpis import MPIS, Mpi, run_job
 from places import Place, place_of
 
 import hetccl
@@ -77,27 +75,12 @@ def run_ranks(
 
 def run_mpi(mpi: Mpi, ranks: int, program: list[str], timeout: float) -> Numbers | str:
     """The same under an MPI's launcher; or why it did not run."""
-    launcher = subprocess.Popen(
-        mpi.argv(ranks, program),
-        env={**os.environ, **mpi.env(ranks)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said, _ = launcher.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        launcher.terminate()  # a launcher that is killed leaves its ranks behind
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            launcher.wait(5)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(launcher.pid, signal.SIGKILL)
-        launcher.wait()
+    status, said = run_job(mpi.argv(ranks, program), {**os.environ, **mpi.env(ranks)}, timeout)
+    if status is None:
         return f"not done within {timeout:.0f} s"
     lines = [line for line in said.splitlines() if line.strip()]
-    if launcher.returncode != 0 or not lines:
-        return lines[-1] if lines else f"exit status {launcher.returncode}"
+    if status != 0 or not lines:
+        return lines[-1] if lines else f"exit status {status}"
     return dict(json.loads(lines[-1]))
 
 

@@ -83,7 +83,7 @@ Status Endpoint::open_gpu(char* bus_id, size_t bytes) {
 
 Status Endpoint::join(const hetcclUniqueId& id, int size, int rank, int place_on_gpu) {
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  const std::string device = place_.on_host() ? "host" : format("cuda:%d", place_.gpu);
+  const std::string device = place_.on_host() ? "host" : place_.gpu.text();
   const std::string cluster = format("mpi-%d", place_on_gpu);
   config.device = device.c_str();
   if (place_on_gpu > 0) config.cluster = cluster.c_str();

@@ -2,8 +2,11 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <map>
+#include <vector>
 
 #include "base/cpu_pause.h"
 #include "base/dynlib.h"
@@ -11,46 +14,105 @@
 namespace hetccl::mpi {
 namespace {
 
-using device::gpu::Api;
+using device::gpu::Api, device::gpu::InProcess, device::gpu::Vendor, device::gpu::vendors;
 
-// The driver, once the program has loaded it; null before.
-std::shared_ptr<const Api> api() {
-  static std::mutex mutex;
-  static std::shared_ptr<const Api> loaded;
-  const std::lock_guard lock(mutex);
-  if (loaded == nullptr) {
-    auto found = device::gpu::load_cuda();
-    if (found.ok()) loaded = found.value();
-  }
-  return loaded;
+// A setting that is wrong is reported by MPI_Init.
+const Config& settings() {
+  static const auto* const once = new Result(Config::from_environment());
+  static const auto* const defaults = new Config;
+  return once->ok() ? once->value() : *defaults;
 }
 
-const Api* api_if_loaded() {
-  static std::atomic<const Api*> known{nullptr};
-  static std::atomic<uint64_t> looked{0};
-  if (const Api* found = known.load(std::memory_order_acquire)) return found;
-  const uint64_t loads = count_library_loads();
-  if (looked.load(std::memory_order_acquire) == loads) return known.load();
-  const Api* found = loaded_libraries("libcuda.so").empty() ? nullptr : api().get();
-  known.store(found);
-  looked.store(loads, std::memory_order_release);  // last: other threads rely on it
-  return found;
+// The vendors' runtimes that the process has loaded.
+class LoadedRuntimes {
+ public:
+  static LoadedRuntimes& get() {
+    static auto* const once = new LoadedRuntimes;  // other threads may use it until the end
+    return *once;
+  }
+
+  [[nodiscard]] VendorSet find() {
+    const VendorSet found = found_.load(std::memory_order_acquire);
+    if (found == possible_) return found;
+    const uint64_t loads = count_library_loads();
+    if (looked_.load(std::memory_order_acquire) != loads) look(loads);
+    return found_.load(std::memory_order_acquire);
+  }
+  struct Row {
+    const Vendor* vendor;
+    std::shared_ptr<InProcess> in_process;
+  };
+  [[nodiscard]] const Row& row(size_t place) const { return rows_[place]; }
+
+ private:
+  LoadedRuntimes() {
+    for (const Vendor* vendor : vendors()) {
+      rows_.push_back({vendor, vendor->in_process(settings())});
+      if (rows_.back().in_process->is_possible()) possible_ |= 1U << (rows_.size() - 1);
+    }
+  }
+  void look(uint64_t loads) {
+    VendorSet found = 0;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if ((possible_ >> i & 1U) != 0 && rows_[i].in_process->is_loaded()) found |= 1U << i;
+    }
+    found_.fetch_or(found, std::memory_order_release);
+    looked_.store(loads, std::memory_order_release);  // last: other threads rely on it
+  }
+
+  std::vector<Row> rows_;  // as in the table
+  VendorSet possible_ = 0;
+  std::atomic<VendorSet> found_{0};
+  std::atomic<uint64_t> looked_{0};
+};
+
+// Loaded by its first user, who has found its memory in the process.
+Result<std::shared_ptr<const Api>> runtime_of(const Vendor& vendor) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::map<const Vendor*, std::shared_ptr<const Api>>;
+  const std::lock_guard lock(mutex);
+  auto& runtime = (*loaded)[&vendor];
+  if (runtime == nullptr) {
+    HETCCL_ASSIGN(runtime, vendor.load_runtime(settings()));
+  }
+  return runtime;
 }
 
 }  // namespace
 
-bool has_gpu_runtime() {
-  return api_if_loaded() != nullptr;
+VendorSet set_of(const Vendor& vendor) {
+  const auto rows = vendors();
+  return 1U << (std::find(rows.begin(), rows.end(), &vendor) - rows.begin());
 }
 
+VendorSet loaded_runtimes() {
+  return LoadedRuntimes::get().find();
+}
+
+// The last row first: a runtime may work on that of a row before it, which knows its memory, too.
 Owner owner_of(const void* address) {
-  const Api* runtime = api_if_loaded();
-  Owner owner;
-  if (runtime == nullptr || address == nullptr ||
-      runtime->memory_owner(address, &owner.gpu, &owner.managed) != 0) {
-    return {};
+  LoadedRuntimes& runtimes = LoadedRuntimes::get();
+  VendorSet left = address == nullptr ? 0 : runtimes.find();
+  while (left != 0) {
+    const size_t last = static_cast<size_t>(std::bit_width(left)) - 1;
+    const LoadedRuntimes::Row& row = runtimes.row(last);
+    const device::gpu::Owner owner = row.in_process->owner_of(address);
+    if (owner.device >= 0) return {{row.vendor, owner.device}, owner.managed};
+    left &= ~(1U << last);
   }
-  return owner;
+  return {};
+}
+
+Result<GpuName> find_gpu(int index) {
+  Status status;
+  for (const Vendor* vendor : vendors()) {
+    const auto runtime = runtime_of(*vendor);
+    int count = 0;
+    if (runtime.ok() && runtime.value()->device_count(&count) == 0 && index < count)
+      return GpuName{vendor, index};
+    if (status.ok()) status = runtime.status();
+  }
+  return status.ok() ? error(ErrorCode::InvalidArgument, "no GPU %d here", index) : status;
 }
 
 Result<std::unique_ptr<GpuQueue>> GpuQueue::create(device::Device& device) {
@@ -77,16 +139,17 @@ Result<uint32_t> GpuQueue::mark() {
   return marks_;
 }
 
-Result<Gpu*> Gpu::open(int index) {
+Result<Gpu*> Gpu::open(GpuName name) {
   static std::mutex mutex;
-  static std::map<int, std::unique_ptr<Gpu>>* gpus = new std::map<int, std::unique_ptr<Gpu>>;
+  static auto* const gpus = new std::map<GpuName, std::unique_ptr<Gpu>>;
   const std::lock_guard lock(mutex);
-  auto& gpu = (*gpus)[index];
+  auto& gpu = (*gpus)[name];
   if (gpu != nullptr) return gpu.get();
-  const auto runtime = api();
-  if (runtime == nullptr) return error(ErrorCode::Unsupported, "no GPU's runtime is loaded");
-  device::GpuOptions options;
-  options.index = index;
+  HETCCL_ASSIGN(const auto runtime, runtime_of(*name.vendor));
+  device::GpuOptions options = device::options_of(settings(), name.index);
+  if (!runtime->write_word) {  // a kernel writes marks
+    HETCCL_ASSIGN(options.compiler, name.vendor->load_compiler(settings()));
+  }
   HETCCL_ASSIGN(auto device, device::make_gpu_device(runtime, options));
   gpu.reset(new Gpu(std::move(device)));
   return gpu.get();

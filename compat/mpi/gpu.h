@@ -5,24 +5,43 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "base/status.h"
 #include "device/gpu/gpu_device.h"
+#include "device/gpu/vendors.h"
 
 namespace hetccl::mpi {
 
+/// A GPU of the process.
+struct GpuName {
+  const device::gpu::Vendor* vendor = nullptr;  ///< null: no GPU
+  int index = -1;                               ///< as the vendor's runtime counts them
+
+  [[nodiscard]] std::string text() const { return format("%s:%d", vendor->name, index); }
+  auto operator<=>(const GpuName&) const = default;
+};
+
 /// Whose memory an address is.
 struct Owner {
-  int gpu = -1;  ///< none's
+  GpuName gpu;
   bool managed = false;
 };
-/// Whether the process has loaded a GPU's runtime; where not, all memory is the host's.
-/// Thread-safe.
-bool has_gpu_runtime();
 
-/// No GPU's runtime is loaded for the question: what the process has not loaded owns nothing. Costs
-/// a tenth of a microsecond. Thread-safe.
+/// Vendors, as bits in the order of the table.
+using VendorSet = uint32_t;
+VendorSet set_of(const device::gpu::Vendor& vendor);
+
+/// The vendors whose runtimes the process has loaded; where there is none, all memory is the
+/// host's. An atomic load where that is every vendor that this machine can have, else 20 ns more.
+/// Thread-safe.
+VendorSet loaded_runtimes();
+
+/// Loads no runtime: what the process has not loaded owns nothing. Thread-safe.
 Owner owner_of(const void* address);
+
+/// GPU `index` of the first vendor whose runtime loads here and has one.
+Result<GpuName> find_gpu(int index);
 
 /// A stream of work whose marks the host can see. One thread at a time; marks may be looked at by
 /// any.
@@ -57,8 +76,8 @@ class GpuQueue {
 /// Thread-safe.
 class Gpu {
  public:
-  /// GPU `index`, as the process counts them. Opened by its first user, for good.
-  static Result<Gpu*> open(int index);
+  /// Opened by its first user, for good.
+  static Result<Gpu*> open(GpuName name);
 
   [[nodiscard]] device::Device& device() { return *device_; }
   /// Copies between any two places, and waits.

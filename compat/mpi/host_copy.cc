@@ -3,8 +3,10 @@
 namespace hetccl::mpi {
 
 bool needs_host_copy(Word buffer, const Library& library) {
-  return !library.takes_device_memory &&
-         memory_of(to_pointer<const void>(buffer)).kind == MemorySpace::Kind::Device;
+  if ((loaded_runtimes() & ~library.takes_device_memory) == 0) return false;
+  const MemorySpace memory = memory_of(to_pointer<const void>(buffer));
+  return memory.kind == MemorySpace::Kind::Device &&
+         (set_of(*memory.gpu.vendor) & library.takes_device_memory) == 0;
 }
 
 Result<HostCopy> HostCopy::make(Word buffer, Span span, bool in) {

@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 std::atomic<Job*> current{nullptr};
+std::atomic<bool> started{false};
 thread_local int calls_inside = 0;
 
 constexpr int64_t kNoLimitMs = 100'000'000'000;
@@ -57,7 +58,6 @@ InsideCall::~InsideCall() {
 }
 
 void Job::start(Library& library) {
-  static std::atomic<bool> started{false};
   if (started.exchange(true)) return;  // MPICH's Fortran calls MPI_Init of C
   auto config = Config::from_environment();
   Settings mine{.is_readable = config.ok(), .asks = asks_for_protection()};
@@ -71,6 +71,12 @@ void Job::start(Library& library) {
   library.learn();
   std::unique_ptr<Job> job(new Job(library, std::move(used)));
   if (job->agree(mine)) current.store(job.release(), std::memory_order_release);
+}
+
+bool Job::may_serve() {
+  if (started.load()) return get() != nullptr;
+  const auto config = Config::from_environment();
+  return config.ok() && config.value().mpi;
 }
 
 Job::Job(Library& library, Config config)

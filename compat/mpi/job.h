@@ -26,6 +26,8 @@ class Job {
   /// answer within HETCCL_INIT_TIMEOUT_MS: it has not loaded this library. Ends it, too, where it
   /// would run without the protection that it asks for (protection.h).
   static void start(Library& library);
+  /// Whether hetccl serves calls, or will once the program calls MPI_Init.
+  static bool may_serve();
 
   /// The algorithm that serves a call which `question` describes.
   [[nodiscard]] Decision decide(const Question& question) const {

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/dynlib.h"
@@ -82,14 +83,6 @@ Word resolve(const Constant& constant) {
   return constant.symbol == nullptr ? constant.value : from_pointer(find_symbol(constant.symbol));
 }
 
-bool asks_device_memory() {
-  for (const char* name : {"MPIX_Query_cuda_support", "MPIX_Query_hip_support"}) {
-    void* query = find_symbol(name);
-    if (query != nullptr && invoke(query, Words()) == 1) return true;
-  }
-  return false;
-}
-
 Maker ask_maker() {
   void* function = find_symbol("PMPI_Get_library_version");
   std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING is 8192 at most
@@ -119,7 +112,23 @@ void* find_symbol(const char* name) {
 
 void* find_next(const char* name) {
   if (void* found = dlsym(RTLD_NEXT, name)) return found;
-  return find_in(kFortranNames, name);
+  if (void* found = find_in(kFortranNames, name)) return found;
+  return find_in(kNames, name);
+}
+
+VendorSet ask_device_memory() {
+  using device::gpu::kCuda, device::gpu::kHip;
+  // Open MPI says "rocm", MPICH "hip".
+  constexpr std::pair<const device::gpu::Vendor*, const char*> kQuestions[] = {
+      {&kCuda, "MPIX_Query_cuda_support"},
+      {&kHip, "MPIX_Query_hip_support"},
+      {&kHip, "MPIX_Query_rocm_support"}};
+  VendorSet taken = 0;
+  for (const auto& [vendor, name] : kQuestions) {
+    void* const query = find_next(name);
+    if (query != nullptr && invoke(query, Words()) == 1) taken |= set_of(*vendor);
+  }
+  return taken;
 }
 
 void* Function::address() {
@@ -158,7 +167,7 @@ Library::Library(const Abi& its_abi) : abi(its_abi) {
 
 void Library::learn() {
   progress_tag_ = own_tag();
-  takes_device_memory = asks_device_memory();
+  takes_device_memory = ask_device_memory();
   maker = ask_maker();
   void* size = find_symbol("PMPI_Type_size");
   for (size_t i = 0; i < kTypes; ++i) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "mpi/abi.h"
+#include "mpi/gpu.h"
 #include "mpi/word.h"
 
 namespace hetccl::mpi {
@@ -18,6 +19,9 @@ void* find_symbol(const char* name);
 
 /// The MPI's own function of a name that this library exports, too.
 void* find_next(const char* name);
+
+/// The vendors whose memory the MPI says that it takes, which some MPIs know before MPI_Init.
+VendorSet ask_device_memory();
 
 /// One function of the MPI, looked up by its first call. Constant-initialised.
 class Function {
@@ -54,8 +58,7 @@ class Library {
   Word comm_world = 0, comm_self = 0, request_null = 0;
   Maker maker = Maker::Other;
   int fortran_integer_bytes = 4;
-  /// The MPI itself takes device memory.
-  bool takes_device_memory = false;
+  VendorSet takes_device_memory = 0;  ///< of GPUs whose memory the MPI itself takes
 
   /// The part of a word that is a handle.
   [[nodiscard]] Word handle(Word word) const {

@@ -147,8 +147,11 @@ Result<Json> measure_point(Job& job, const Point& point, const std::vector<Candi
 Result<Json> measure(Job& job, const MeasureOptions& options) {
   const Library& library = job.library();
   const auto shape = job.shape_of(library.comm_world, library.size(library.comm_world));
-  const MemorySpace memory =
-      options.gpu < 0 ? MemorySpace{} : MemorySpace{MemorySpace::Kind::Device, options.gpu};
+  MemorySpace memory;
+  if (options.gpu >= 0) {
+    HETCCL_ASSIGN(const GpuName gpu, find_gpu(options.gpu));
+    memory = {MemorySpace::Kind::Device, gpu};
+  }
   std::vector<Json> rows;
   for (const Collective collective : options.collectives) {
     for (const int64_t bytes : options.bytes) {

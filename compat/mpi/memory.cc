@@ -8,8 +8,6 @@
 #include <mutex>
 #include <vector>
 
-#include "mpi/gpu.h"
-
 namespace hetccl::mpi {
 namespace {
 
@@ -58,7 +56,7 @@ HostPool& host_pool() {
 
 MemorySpace memory_of(const void* address) {
   const Owner owner = owner_of(address);
-  if (owner.gpu < 0) return {};
+  if (owner.gpu.vendor == nullptr) return {};
   return {owner.managed ? MemorySpace::Kind::Managed : MemorySpace::Kind::Device, owner.gpu};
 }
 
@@ -75,6 +73,13 @@ Status copy_memory(void* dst, MemorySpace dst_place, const void* src, MemorySpac
   if (!device && src_place.kind != MemorySpace::Kind::Device) {
     std::memcpy(dst, src, bytes);
     return {};
+  }
+  if (!dst_place.on_host() && !src_place.on_host() &&
+      dst_place.gpu.vendor != src_place.gpu.vendor) {
+    HETCCL_TRY(settle(src_place));
+    HETCCL_ASSIGN(const Scratch between, Scratch::take({}, bytes));
+    HETCCL_TRY(copy_memory(between.data(), {}, src, src_place, bytes));
+    return copy_memory(dst, dst_place, between.data(), {}, bytes);
   }
   HETCCL_ASSIGN(Gpu * gpu, Gpu::open(device ? dst_place.gpu : src_place.gpu));
   return gpu->copy(dst, src, bytes);

@@ -6,19 +6,21 @@
 #include <utility>
 
 #include "base/status.h"
+#include "mpi/gpu.h"
 
 namespace hetccl::mpi {
 
-/// A place for data. The host reaches managed memory, and so do GPUs.
+/// A place for data. The host reaches managed memory, and so do GPUs of its vendor.
 struct MemorySpace {
   enum class Kind { Host, Device, Managed };
   Kind kind = Kind::Host;
-  int gpu = -1;  ///< which, of device and managed memory
+  GpuName gpu;  ///< of device and managed memory
 
   [[nodiscard]] bool on_host() const { return kind == Kind::Host; }
   /// Whether what works on `place` (the host or a GPU) can use it as it is.
   [[nodiscard]] bool is_usable_on(const MemorySpace& place) const {
-    return kind == Kind::Managed || (kind == place.kind && gpu == place.gpu);
+    if (kind == Kind::Managed) return place.on_host() || place.gpu.vendor == gpu.vendor;
+    return kind == place.kind && gpu == place.gpu;
   }
   bool operator==(const MemorySpace&) const = default;
 };

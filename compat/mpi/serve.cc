@@ -119,7 +119,7 @@ int serve_staged(std::shared_ptr<StagedCall> staged, const MpiCall& call, const 
 }
 
 int serve_by_mpi(const MpiCall& call, const Routing& routing, Communicator& comm, Job& job) {
-  if (call.collective != Collective::Barrier && !job.library().takes_device_memory) {
+  if (call.collective != Collective::Barrier) {
     auto staged = StagedCall::make(call, job.library());
     if (!staged.ok()) return fail(call, staged.status(), job);
     if (staged.value() != nullptr) {

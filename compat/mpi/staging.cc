@@ -30,7 +30,7 @@ Places places_of(Collective collective) {
 }  // namespace
 
 Result<std::shared_ptr<StagedCall>> StagedCall::make(const MpiCall& call, const Library& library) {
-  if (!has_gpu_runtime()) return std::shared_ptr<StagedCall>();
+  if ((loaded_runtimes() & ~library.takes_device_memory) == 0) return std::shared_ptr<StagedCall>();
   const Sides sides = significant_sides(call, library);
   const bool sends = sides.send && needs_host_copy(call.send.buffer, library);
   const bool receives = sides.recv && needs_host_copy(call.recv.buffer, library);

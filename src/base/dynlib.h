@@ -58,14 +58,19 @@ class Symbols {
  public:
   explicit Symbols(const DynLib& library) : library_(library) {}
 
-  template <typename Signature>
-  void find(std::function<Signature>& call, const char* name) {
+  /// `call` is a std::function, or a pointer where each nanosecond counts.
+  template <typename Call>
+  void find(Call& call, const char* name) {
     optional(call, name);
     if (!call) missing_.append(missing_.empty() ? "" : ", ").append(name);
   }
   template <typename Signature>
   void optional(std::function<Signature>& call, const char* name) {
     if (auto* address = reinterpret_cast<Signature*>(library_.symbol(name))) call = address;
+  }
+  template <typename Signature>
+  void optional(Signature*& call, const char* name) {
+    call = reinterpret_cast<Signature*>(library_.symbol(name));
   }
   /// What `find` has not found: "cuInit, cuMemAlloc_v2".
   [[nodiscard]] const std::string& missing() const { return missing_; }

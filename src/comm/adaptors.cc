@@ -14,6 +14,7 @@
 #include "ccl/nccl/tuner_plugin.h"
 #include "ccl/solo/solo_library.h"
 #include "device/adaptor/adaptor_runtime.h"
+#include "device/gpu/vendors.h"
 #include "device/host/host_device.h"
 #include "transport/adaptor/adaptor_transport.h"
 #include "transport/shm/shm_transport.h"
@@ -21,6 +22,8 @@
 
 namespace hetccl::comm {
 namespace {
+
+using device::gpu::kCuda, device::gpu::kHip;
 
 HostRow host() {
   return {.vendor = "host",
@@ -103,41 +106,37 @@ Result<LoadedLibrary> by_nccl(const Config& config,
 }
 
 GpuRow cuda() {
-  return {
-      .vendor = "cuda",
-      .runtime = "cuda driver",
-      .compiler = "nvrtc",
-      .library = "nccl",
-      .reach = ccl::kNcclReach,
-      .reduces = ccl::nccl_reductions,
-      .in_process = device::gpu::cuda_in_process(),
-      .load_runtime = [](const Config&) { return device::gpu::load_cuda(); },
-      .load_compiler =
-          [](const Config& config) { return device::kernels::load_nvrtc(config.nvrtc_library); },
-      .load_library = [](const Config& config, const std::string&) -> Result<LoadedLibrary> {
-        if (config.nccl_library == topology::kNoLibrary) return no_library();
-        return by_nccl(config, ccl::nccl::load_nccl(config.nccl_library), ccl::kNcclReach);
-      }};
+  return {.vendor = kCuda.name,
+          .runtime = "cuda driver",
+          .compiler = "nvrtc",
+          .library = "nccl",
+          .reach = ccl::kNcclReach,
+          .reduces = ccl::nccl_reductions,
+          .in_process = kCuda.in_process(Config()),
+          .load_runtime = kCuda.load_runtime,
+          .load_compiler = kCuda.load_compiler,
+          .load_library = [](const Config& config, const std::string&) -> Result<LoadedLibrary> {
+            if (config.nccl_library == topology::kNoLibrary) return no_library();
+            return by_nccl(config, ccl::nccl::load_nccl(config.nccl_library), ccl::kNcclReach);
+          }};
 }
 
 GpuRow hip() {
-  return {
-      .vendor = "hip",
-      .runtime = "hip runtime",
-      .compiler = "hiprtc",
-      .library = "rccl",
-      .reach = ccl::kRcclReach,
-      .reduces = ccl::rccl_reductions,
-      .in_process = device::gpu::hip_in_process(),
-      .load_runtime =
-          [](const Config& config) { return device::gpu::load_hip(config.hip_library); },
-      .load_compiler =
-          [](const Config& config) { return device::kernels::load_hiprtc(config.hiprtc_library); },
-      .load_library = [](const Config& config,
-                         const std::string& runtime) -> Result<LoadedLibrary> {
-        if (config.rccl_library == topology::kNoLibrary) return no_library();
-        return by_nccl(config, ccl::nccl::load_rccl(config.rccl_library, runtime), ccl::kRcclReach);
-      }};
+  return {.vendor = kHip.name,
+          .runtime = "hip runtime",
+          .compiler = "hiprtc",
+          .library = "rccl",
+          .reach = ccl::kRcclReach,
+          .reduces = ccl::rccl_reductions,
+          .in_process = kHip.in_process(Config()),
+          .load_runtime = kHip.load_runtime,
+          .load_compiler = kHip.load_compiler,
+          .load_library = [](const Config& config,
+                             const std::string& runtime) -> Result<LoadedLibrary> {
+            if (config.rccl_library == topology::kNoLibrary) return no_library();
+            return by_nccl(config, ccl::nccl::load_rccl(config.rccl_library, runtime),
+                           ccl::kRcclReach);
+          }};
 }
 
 static_assert(HETCCL_TCP_SCORE == transport::kTcpScore && HETCCL_SHM_SCORE == transport::kShmScore);

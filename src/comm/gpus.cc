@@ -43,13 +43,8 @@ const Result<LoadedLibrary>& Gpus::library() {
 }
 
 Result<std::unique_ptr<device::GpuDevice>> Gpus::open(int index) {
-  device::GpuOptions options;
-  options.index = index;
-  options.blocks = config_.gpu_blocks;
+  device::GpuOptions options = device::options_of(config_, index);
   options.log = log_;
-  options.cache = config_.kernel_cache;
-  if (const std::string folder = user_cache_folder(); options.cache.empty() && !folder.empty())
-    options.cache = folder + "/hetccl";
   if (row_.load_compiler) {
     if (compiler().ok()) {
       options.compiler = compiler_->value();

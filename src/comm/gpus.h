@@ -43,7 +43,9 @@ class Gpus {
     return row_.in_process != nullptr ? row_.in_process->current_device() : -1;
   }
   [[nodiscard]] int owner_of(const void* address) const {
-    return row_.in_process != nullptr ? row_.in_process->owner_of(address) : -1;
+    if (row_.in_process == nullptr) return -1;
+    const auto [device, managed] = row_.in_process->owner_of(address);
+    return managed ? -1 : device;
   }
   /// Whether the process has loaded their runtime, and it shows a GPU.
   [[nodiscard]] bool in_use();

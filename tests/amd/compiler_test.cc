@@ -25,7 +25,8 @@ std::set<std::string> kernel_names() {
 TEST_CASE("every kernel compiles once, for 64 threads a wave and for 32") {
   auto compiler = load_hiprtc("");
   REQUIRE_MESSAGE(compiler.ok(), compiler.status().message());
-  for (const char* architecture : {"gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"}) {
+  for (const char* architecture :
+       {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"}) {
     CAPTURE(architecture);
     auto images = build(**compiler, architecture, Cache(""), Log{});
     REQUIRE_MESSAGE(images.ok(), images.status().message());

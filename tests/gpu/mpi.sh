@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# MPI programs with device memory, under the machine's own MPI: tests/gpu/mpi.sh FOLDER, where FOLDER
-# has the build. Each job ends within 90 s.
+# MPI programs with device memory, under the machine's own MPI: tests/gpu/mpi.sh FOLDER [hip], where
+# FOLDER has the build; with "hip" those with memory of HIP, alone and beside CUDA's, over whatever
+# libamdhip64.so.6 the environment names (tests/amd/forwarded). Each job ends within 90 s.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 folder=$1
@@ -35,6 +36,17 @@ job() {
   failed=1
   tail -25 "$folder/mpi/log"
 }
+if [[ ${2:-} == hip ]]; then
+  export EXPECT_DEVICE_MEMORY=1
+  job 2 device device r # the first compiles the kernels
+  for kinds in n dr rh "dr+" "drh+"; do job 2 device device "$kinds"; done
+  job 4 device device drdr
+  job 4 device device drhm
+  job 2 mpi device dr # from copies
+  job 2 parts device dr
+  NODES=1 job 4 device device ddrr # two hosts, of one vendor each
+  exit $failed
+fi
 if [[ $on_gpu == 1 ]]; then
   for kinds in d m dh dh+ dmh+; do job 2 device device $kinds; done
   job 4 device device dhhd

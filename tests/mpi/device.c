@@ -1,7 +1,8 @@
 /* An MPI program that passes memory of several kinds and knows nothing of hetccl.
  * device KINDS [COUNT...]: rank r takes memory of kind KINDS[r % strlen(KINDS)], turned by one with
- * each round if KINDS ends with "+": d a GPU's, h the host's, m managed. Ranks are
- * spread over the GPUs in their order. */
+ * each round if KINDS ends with "+": d a GPU's by CUDA, m managed by CUDA, r a GPU's by HIP (ROCm),
+ * n managed by HIP, h the host's. Ranks are spread over the GPUs in their order. With
+ * EXPECT_DEVICE_MEMORY the MPI must say that it takes the memory of those kinds. */
 #include <dlfcn.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -9,9 +10,14 @@
 #include <string.h>
 
 typedef unsigned long long address;
-static int (*copy_in)(address, const void*, size_t), (*copy_out)(void*, address, size_t);
-static int (*allocate)(address*, size_t), (*allocate_managed)(address*, size_t, unsigned);
-static int (*free_memory)(address);
+struct runtime {
+  const char *kinds, *library, *query;
+  int (*copy_in)(address, const void*, size_t), (*copy_out)(void*, address, size_t);
+  int (*allocate)(address*, size_t), (*allocate_managed)(address*, size_t, unsigned);
+  int (*free_memory)(address);
+};
+static struct runtime cuda = {"dm", "libcuda.so.1", "MPIX_Query_cuda_support"};
+static struct runtime hip = {"rn", "libamdhip64.so.6", "MPIX_Query_rocm_support"};
 static int rank, size, checks;
 
 static void stop(const char* what, int at, int got, int wanted) {
@@ -19,20 +25,61 @@ static void stop(const char* what, int at, int got, int wanted) {
   MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
-static void open_gpu(void) {
-  void* cuda = dlopen("libcuda.so.1", RTLD_NOW);
-  if (cuda == NULL) stop("no libcuda.so.1", 0, 0, 0);
-  int (*init)(unsigned) = dlsym(cuda, "cuInit");
-  int (*count)(int*) = dlsym(cuda, "cuDeviceGetCount");
-  int (*retain)(void**, int) = dlsym(cuda, "cuDevicePrimaryCtxRetain");
-  int (*set)(void*) = dlsym(cuda, "cuCtxSetCurrent");
-  copy_in = dlsym(cuda, "cuMemcpyHtoD_v2"), copy_out = dlsym(cuda, "cuMemcpyDtoH_v2");
-  allocate = dlsym(cuda, "cuMemAlloc_v2"), allocate_managed = dlsym(cuda, "cuMemAllocManaged");
-  free_memory = dlsym(cuda, "cuMemFree_v2");
+static void* load(const struct runtime* of) {
+  void* library = dlopen(of->library, RTLD_NOW);
+  if (library == NULL) {
+    fprintf(stderr, "%s\n", dlerror());
+    stop("no runtime", 0, 0, 0);
+  }
+  return library;
+}
+
+static void open_cuda(void) {
+  void* library = load(&cuda);
+  int (*init)(unsigned) = dlsym(library, "cuInit");
+  int (*count)(int*) = dlsym(library, "cuDeviceGetCount");
+  int (*retain)(void**, int) = dlsym(library, "cuDevicePrimaryCtxRetain");
+  int (*set)(void*) = dlsym(library, "cuCtxSetCurrent");
+  cuda.copy_in = dlsym(library, "cuMemcpyHtoD_v2");
+  cuda.copy_out = dlsym(library, "cuMemcpyDtoH_v2");
+  cuda.allocate = dlsym(library, "cuMemAlloc_v2");
+  cuda.allocate_managed = dlsym(library, "cuMemAllocManaged");
+  cuda.free_memory = dlsym(library, "cuMemFree_v2");
   int gpus = 0;
   void* context;
   if (init(0) || count(&gpus) || retain(&context, rank * gpus / size) || set(context))
     stop("no GPU", 0, 0, 0);
+}
+
+static int (*hip_copy)(address, address, size_t, int);
+static int copy_in_by_hip(address to, const void* from, size_t bytes) {
+  return hip_copy(to, (address)from, bytes, 1);
+}
+static int copy_out_by_hip(void* to, address from, size_t bytes) {
+  return hip_copy((address)to, from, bytes, 2);
+}
+
+static void open_hip(void) {
+  void* library = load(&hip);
+  int (*count)(int*) = dlsym(library, "hipGetDeviceCount");
+  int (*set)(int) = dlsym(library, "hipSetDevice");
+  hip_copy = dlsym(library, "hipMemcpy");
+  hip.copy_in = copy_in_by_hip, hip.copy_out = copy_out_by_hip;
+  hip.allocate = dlsym(library, "hipMalloc");
+  hip.allocate_managed = dlsym(library, "hipMallocManaged");
+  hip.free_memory = dlsym(library, "hipFree");
+  int gpus = 0;
+  if (count(&gpus) || set(rank * gpus / size)) stop("no GPU", 0, 0, 0);
+}
+
+static struct runtime* runtime_of(char kind) {
+  struct runtime* of = strchr(cuda.kinds, kind) ? &cuda : strchr(hip.kinds, kind) ? &hip : NULL;
+  if (of == NULL || of->allocate != NULL) return of;
+  of == &cuda ? open_cuda() : open_hip();
+  int (*query)(void) = dlsym(RTLD_DEFAULT, of->query);
+  if (getenv("EXPECT_DEVICE_MEMORY") != NULL && (query == NULL || query() != 1))
+    stop(of->query, 0, 0, 1);
+  return of;
 }
 
 struct buffer {
@@ -43,23 +90,27 @@ struct buffer {
 
 static struct buffer take(char kind, size_t elements) {
   struct buffer b = {kind, elements * sizeof(int) + 64, NULL};
+  const struct runtime* of = runtime_of(kind);
   address made = 0;
-  if (kind == 'h') {
+  if (of == NULL) {
     b.at = malloc(b.bytes);
-  } else if (kind == 'd' ? allocate(&made, b.bytes) : allocate_managed(&made, b.bytes, 1)) {
+  } else if (kind == of->kinds[0] ? of->allocate(&made, b.bytes)
+                                  : of->allocate_managed(&made, b.bytes, 1)) {
     stop("no memory", 0, 0, 0);
   } else {
     b.at = (void*)made;
   }
   return b;
 }
-static void give(struct buffer b) { b.kind == 'h' ? free(b.at) : (void)free_memory((address)b.at); }
+static void give(struct buffer b) {
+  b.kind == 'h' ? free(b.at) : (void)runtime_of(b.kind)->free_memory((address)b.at);
+}
 static void put(struct buffer b, const int* from, size_t n) {
-  if (b.kind == 'd') copy_in((address)b.at, from, n * sizeof(int));
+  if (strchr("dr", b.kind)) runtime_of(b.kind)->copy_in((address)b.at, from, n * sizeof(int));
   else memcpy(b.at, from, n * sizeof(int));
 }
 static void get(int* to, struct buffer b, size_t n) {
-  if (b.kind == 'd') copy_out(to, (address)b.at, n * sizeof(int));
+  if (strchr("dr", b.kind)) runtime_of(b.kind)->copy_out(to, (address)b.at, n * sizeof(int));
   else memcpy(to, b.at, n * sizeof(int));
 }
 
@@ -261,7 +312,6 @@ int main(int argc, char** argv) {
   const char* kinds = argc > 1 ? argv[1] : "d";
   const int turns = strchr(kinds, '+') != NULL, n_kinds = (int)strlen(kinds) - turns;
   const int rounds = argc > 2 ? argc - 2 : 4;
-  if (strspn(kinds, "h") != strlen(kinds)) open_gpu();
   for (int round = 0; round < 2 * rounds; ++round) {
     const int n = argc > 2 ? atoi(argv[2 + round % rounds]) : usual[round % rounds];
     const char kind = kinds[(rank + (turns ? round : 0)) % n_kinds];

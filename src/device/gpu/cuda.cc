@@ -31,8 +31,8 @@ struct Driver {
   std::function<int(void**, void*, const char*)> get_function;
   std::function<int(void*)> load_function;
   std::function<int(int* mode)> exchange_capture_mode;
-  std::function<int(unsigned count, const int* attributes, void** data, uint64_t pointer)>
-      pointer_attributes;
+  int (*pointer_attributes)(unsigned count, const int* attributes, void** data,
+                            uint64_t pointer) = nullptr;
   std::function<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                     void*, void**, void**)>
       launch;

@@ -447,6 +447,16 @@ Status TableDevice::launch_together(Stream& stream, std::span<const StreamWork> 
 
 }  // namespace
 
+GpuOptions options_of(const Config& config, int index) {
+  GpuOptions options;
+  options.index = index;
+  options.blocks = config.gpu_blocks;
+  options.cache = config.kernel_cache;
+  if (const std::string folder = user_cache_folder(); options.cache.empty() && !folder.empty())
+    options.cache = folder + "/hetccl";
+  return options;
+}
+
 Result<std::unique_ptr<GpuDevice>> make_gpu_device(std::shared_ptr<const gpu::Api> api,
                                                    const GpuOptions& options) {
   int devices = 0;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "device/device.h"
 #include "device/gpu/api.h"
@@ -18,6 +19,9 @@ struct GpuOptions {
   std::string cache;                                  ///< folder of compiled kernels
   Log log;
 };
+
+/// As the user's settings want GPU `index`, without a compiler.
+GpuOptions options_of(const Config& config, int index);
 
 class GpuDevice : public Device {
  public:

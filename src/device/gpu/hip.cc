@@ -22,8 +22,9 @@ struct Runtime {
   std::function<int(void**, size_t, unsigned)> allocate_pinned;
   std::function<int(void*, size_t, unsigned)> pin;
   std::function<int(void** device, void* host, unsigned)> device_address;
-  std::function<int(hip::PointerAttributes*, const void*)> pointer_attributes;
-  std::function<int()> peek_error, take_error;
+  int (*pointer_attributes)(hip::PointerAttributes*, const void*) = nullptr;
+  int (*peek_error)() = nullptr;
+  int (*take_error)() = nullptr;
   std::function<int(void**, unsigned)> create_stream, create_event;
   std::function<int(void*, void*, unsigned)> wait;
   std::function<int(void*, const void*, size_t, int kind, void* stream)> copy;

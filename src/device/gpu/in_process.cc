@@ -31,6 +31,7 @@ class LoadedDriver : public InProcess {
   using Bind = std::function<Questions(const DynLib&)>;
   LoadedDriver(const char* library, Bind bind) : library_(library), bind_(std::move(bind)) {}
 
+  [[nodiscard]] bool is_possible() override { return true; }
   [[nodiscard]] bool is_loaded() override { return find() != nullptr; }
   [[nodiscard]] int current_device() override {
     const Questions* const asked = find();
@@ -38,12 +39,14 @@ class LoadedDriver : public InProcess {
     return asked != nullptr && asked->current_device && asked->current_device(&device) == 0 ? device
                                                                                             : -1;
   }
-  [[nodiscard]] int owner_of(const void* address) override {
+  [[nodiscard]] Owner owner_of(const void* address) override {
     const Questions* const asked = find();
-    int device = -1;
-    bool managed = false;
-    if (asked == nullptr || !asked->memory_owner) return -1;
-    return asked->memory_owner(address, &device, &managed) == 0 && !managed ? device : -1;
+    Owner owner;
+    if (asked == nullptr || !asked->memory_owner ||
+        asked->memory_owner(address, &owner.device, &owner.managed) != 0) {
+      return {};
+    }
+    return owner;
   }
 
  private:
@@ -87,27 +90,44 @@ bool has_open(const std::string& path) {
   return false;
 }
 
+// How long the driver's file is known not to be open. HIP takes tens of milliseconds from opening
+// it to its first allocation.
+constexpr Duration kUnused = std::chrono::milliseconds(1);
+
 // HIP's calls initialise it, so they are left alone until the process has.
 class HipDriver : public LoadedDriver {
  public:
-  HipDriver(std::string kfd, Bind bind)
-      : LoadedDriver("libamdhip64.so", std::move(bind)), kfd_(std::move(kfd)) {}
+  HipDriver(std::string kfd, const Clock& clock, Bind bind)
+      : LoadedDriver("libamdhip64.so", std::move(bind)),
+        kfd_(std::move(kfd)),
+        possible_(kfd_.empty() || access(kfd_.c_str(), F_OK) == 0),
+        clock_(clock),
+        used_(kfd_.empty()) {}
+  [[nodiscard]] bool is_possible() override { return possible_; }
   [[nodiscard]] int current_device() override {
     return is_used() ? LoadedDriver::current_device() : -1;
   }
-  [[nodiscard]] int owner_of(const void* address) override {
-    return is_used() ? LoadedDriver::owner_of(address) : -1;
+  [[nodiscard]] Owner owner_of(const void* address) override {
+    return is_used() ? LoadedDriver::owner_of(address) : Owner();
   }
 
  private:
   bool is_used() {
-    if (!used_.load(std::memory_order_relaxed) && is_loaded() && access(kfd_.c_str(), F_OK) == 0)
-      used_.store(has_open(kfd_), std::memory_order_relaxed);
-    return used_.load(std::memory_order_relaxed);
+    if (used_.load(std::memory_order_relaxed)) return true;
+    if (!possible_ || !is_loaded()) return false;
+    const TimePoint now = clock_.now();
+    if (now < unused_until_.load(std::memory_order_relaxed)) return false;
+    const bool used = has_open(kfd_);
+    used_.store(used, std::memory_order_relaxed);
+    unused_until_.store(now + kUnused, std::memory_order_relaxed);
+    return used;
   }
 
   const std::string kfd_;
-  std::atomic<bool> used_{false};
+  const bool possible_;
+  const Clock& clock_;
+  std::atomic<bool> used_;
+  std::atomic<TimePoint> unused_until_{TimePoint()};
 };
 
 }  // namespace
@@ -116,7 +136,7 @@ std::shared_ptr<InProcess> cuda_in_process() {
   return std::make_shared<LoadedDriver>("libcuda.so", [](const DynLib& library) {
     std::function<int(void**)> context;
     std::function<int(int*)> device;
-    std::function<int(unsigned, const int*, void**, uint64_t)> attributes;
+    int (*attributes)(unsigned, const int*, void**, uint64_t) = nullptr;
     Symbols symbols(library);
     symbols.find(context, "cuCtxGetCurrent");
     symbols.find(device, "cuCtxGetDevice");
@@ -131,11 +151,12 @@ std::shared_ptr<InProcess> cuda_in_process() {
   });
 }
 
-std::shared_ptr<InProcess> hip_in_process(const char* kfd) {
-  return std::make_shared<HipDriver>(kfd, [](const DynLib& library) {
+std::shared_ptr<InProcess> hip_in_process(std::string kfd, const Clock& clock) {
+  return std::make_shared<HipDriver>(std::move(kfd), clock, [](const DynLib& library) {
     std::function<int(int*)> device;
-    std::function<int(hip::PointerAttributes*, const void*)> attributes;
-    std::function<int()> peek, take;
+    int (*attributes)(hip::PointerAttributes*, const void*) = nullptr;
+    int (*peek)() = nullptr;
+    int (*take)() = nullptr;
     Symbols symbols(library);
     symbols.find(device, "hipGetDevice");
     symbols.find(attributes, "hipPointerGetAttributes");
@@ -147,8 +168,8 @@ std::shared_ptr<InProcess> hip_in_process(const char* kfd) {
 }
 
 // Asked of an address that the driver does not know, it gives zeros and no error.
-MemoryOwner memory_owner_by(std::function<int(unsigned, const int*, void**, uint64_t)> call) {
-  return [call = std::move(call)](const void* address, int* device, bool* managed) {
+MemoryOwner memory_owner_by(int (*call)(unsigned, const int*, void**, uint64_t)) {
+  return [call](const void* address, int* device, bool* managed) {
     constexpr std::array kAttributes = {kPointerMemoryType, kPointerIsManaged, kPointerDevice};
     unsigned type = 0, is_managed = 0;
     int ordinal = -1;
@@ -162,8 +183,8 @@ MemoryOwner memory_owner_by(std::function<int(unsigned, const int*, void**, uint
 }
 
 // Of memory that it does not know it makes an error, which others would take for their own.
-MemoryOwner memory_owner_by(std::function<int(hip::PointerAttributes*, const void*)> call,
-                            std::function<int()> peek, std::function<int()> take) {
+MemoryOwner memory_owner_by(int (*call)(hip::PointerAttributes*, const void*), int (*peek)(),
+                            int (*take)()) {
   return [=](const void* address, int* device, bool* managed) {
     const bool clean = peek() == 0;
     hip::PointerAttributes attributes;

@@ -4,36 +4,46 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
+#include "base/clock.h"
 #include "device/gpu/hip.h"
 
 namespace hetccl::device::gpu {
+
+/// Whose memory an address is.
+struct Owner {
+  int device = -1;       ///< none's
+  bool managed = false;  ///< the host reaches it, too
+};
 
 /// One vendor's driver. Thread-safe.
 class InProcess {
  public:
   virtual ~InProcess() = default;
+  /// Whether this machine can have such GPUs: the answer stays the same.
+  [[nodiscard]] virtual bool is_possible() = 0;
   /// Whether the process has loaded it.
   [[nodiscard]] virtual bool is_loaded() = 0;
   /// The calling thread's current device; -1: it has none.
   [[nodiscard]] virtual int current_device() = 0;
-  /// The device whose memory an address is, where the host cannot reach it; -1: none.
-  [[nodiscard]] virtual int owner_of(const void* address) = 0;
+  [[nodiscard]] virtual Owner owner_of(const void* address) = 0;
 };
 
 /// CUDA's: a thread has a current device once it has a context.
 std::shared_ptr<InProcess> cuda_in_process();
 /// HIP's: every thread has a current device, once the process has opened the kernel's driver, of
-/// which `kfd` is the device file.
-std::shared_ptr<InProcess> hip_in_process(const char* kfd = "/dev/kfd");
+/// which `kfd` is the device file; "": the runtime needs none. An answer that the file is not open
+/// is kept for a millisecond: from opening it to its first memory HIP takes longer.
+std::shared_ptr<InProcess> hip_in_process(std::string kfd, const Clock& clock = steady_clock());
 
 /// `Api::memory_owner`.
 using MemoryOwner = std::function<int(const void* address, int* device, bool* managed)>;
 /// By cuPointerGetAttributes.
-MemoryOwner memory_owner_by(
-    std::function<int(unsigned count, const int* attributes, void** data, uint64_t pointer)> call);
+MemoryOwner memory_owner_by(int (*call)(unsigned count, const int* attributes, void** data,
+                                        uint64_t pointer));
 /// By hipPointerGetAttributes, with hipPeekAtLastError and hipGetLastError.
-MemoryOwner memory_owner_by(std::function<int(hip::PointerAttributes*, const void*)> call,
-                            std::function<int()> peek, std::function<int()> take);
+MemoryOwner memory_owner_by(int (*call)(hip::PointerAttributes*, const void*), int (*peek)(),
+                            int (*take)());
 
 }  // namespace hetccl::device::gpu
