@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -69,28 +69,44 @@ void* map_address(void*, const void* address) {
   return Memory::get().reach(address);
 }
 
-// It runs on after its destruction, until it has done what it has.
+// It runs on after its destruction, until it has done what it has. Without work its thread sleeps,
+// and where its work waits for something it looks again and again, ever more rarely.
 class FakeStream {
  public:
-  FakeStream() : queue(map_address, nullptr) {
+  FakeStream() : queue_(map_address, nullptr) {
     std::thread([this] { run(); }).detach();
   }
-  TaskQueue queue;
-  std::atomic<bool> closed{false};
+  template <typename Push>
+  int enqueue(const Push& push) {
+    const std::lock_guard lock(mutex_);
+    push(queue_);
+    changed_.notify_one();
+    return 0;
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_one();
+  }
 
  private:
   void run() {
-    int idle = 0;
-    while (!(closed.load() && queue.empty())) {
-      idle = queue.poll() ? 0 : idle + 1;
-      if (idle > 2000) {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      } else if (idle > 0) {
-        std::this_thread::yield();
-      }
+    std::unique_lock lock(mutex_);
+    for (int idle = 0; !(closed_ && queue_.empty());) {  // polls that moved nothing
+      changed_.wait(lock, [&] { return closed_ || !queue_.empty(); });
+      lock.unlock();
+      idle = queue_.poll() ? 0 : std::min(idle + 1, 100);
+      if (idle > 0) std::this_thread::sleep_for(std::chrono::microseconds(10 * idle));
+      lock.lock();
     }
+    lock.unlock();
     delete this;
   }
+
+  TaskQueue queue_;
+  std::mutex mutex_;  // guards what is enqueued, and what follows
+  std::condition_variable changed_;
+  bool closed_ = false;
 };
 
 struct FakeEvent {
@@ -98,10 +114,10 @@ struct FakeEvent {
   HostEvent event;
 };
 
-TaskQueue& queue_of(void* stream) {
+FakeStream& stream_of(void* stream) {
   static auto* const defaults = new std::array<FakeStream, kDevices>;
-  return stream == nullptr ? (*defaults)[static_cast<size_t>(current)].queue
-                           : static_cast<FakeStream*>(stream)->queue;
+  return stream == nullptr ? (*defaults)[static_cast<size_t>(current)]
+                           : *static_cast<FakeStream*>(stream);
 }
 
 struct Kernel {
@@ -345,7 +361,7 @@ EXPORT int hipStreamCreateWithFlags(void** stream, unsigned) {
   return 0;
 }
 EXPORT int hipStreamDestroy(void* stream) {
-  static_cast<FakeStream*>(stream)->closed.store(true);
+  static_cast<FakeStream*>(stream)->close();
   return 0;
 }
 EXPORT int hipStreamIsCapturing(void*, int* capturing) {
@@ -362,21 +378,19 @@ EXPORT int hipEventDestroy(void* event) {
 }
 EXPORT int hipEventRecord(void* event, void* stream) {
   const std::lock_guard lock(static_cast<FakeEvent*>(event)->mutex);
-  static_cast<FakeEvent*>(event)->event.record(queue_of(stream));
-  return 0;
+  return stream_of(stream).enqueue(
+      [&](TaskQueue& queue) { static_cast<FakeEvent*>(event)->event.record(queue); });
 }
 EXPORT int hipStreamWaitEvent(void* stream, void* event, unsigned) {
   const std::lock_guard lock(static_cast<FakeEvent*>(event)->mutex);
-  static_cast<FakeEvent*>(event)->event.wait(queue_of(stream));
-  return 0;
+  return stream_of(stream).enqueue(
+      [&](TaskQueue& queue) { static_cast<FakeEvent*>(event)->event.wait(queue); });
 }
 EXPORT int hipMemcpyAsync(void* to, const void* from, size_t bytes, int, void* stream) {
-  push_copy(queue_of(stream), to, from, bytes);
-  return 0;
+  return stream_of(stream).enqueue([&](TaskQueue& queue) { push_copy(queue, to, from, bytes); });
 }
 EXPORT int hipLaunchHostFunc(void* stream, void (*function)(void*), void* argument) {
-  push_call(queue_of(stream), function, argument);
-  return 0;
+  return stream_of(stream).enqueue([&](TaskQueue& queue) { push_call(queue, function, argument); });
 }
 EXPORT int hipModuleGetFunction(const void** kernel, void*, const char* name) {
   const auto found = kernels_by_name().find(name);
@@ -386,8 +400,8 @@ EXPORT int hipModuleGetFunction(const void** kernel, void*, const char* name) {
 }
 EXPORT int hipModuleLaunchKernel(void* kernel, unsigned, unsigned, unsigned, unsigned, unsigned,
                                  unsigned, unsigned, void* stream, void** arguments, void**) {
-  launch(*static_cast<const Kernel*>(kernel), queue_of(stream), arguments);
-  return 0;
+  return stream_of(stream).enqueue(
+      [&](TaskQueue& queue) { launch(*static_cast<const Kernel*>(kernel), queue, arguments); });
 }
 CALL(hipHostRegister)
 CALL(hipHostUnregister)

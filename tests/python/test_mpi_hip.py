@@ -46,7 +46,7 @@ def hip(tmp_path_factory) -> dict[str, str]:
 KINDS = [(2, "r"), (2, "n"), (2, "rh"), (2, "rnh+"), (4, "rhhr"), (4, "r")]
 
 
-@with_each("ranks", KINDS, "Intel1 MPICH2 MPICH4 Open0 Open3")
+@with_each("ranks", KINDS, "Intel1 MPICH2 Open0 Open3 Open4")
 def test_memory_of_hips_devices(each, built, rules, hip, ranks):
     size, kinds = ranks
     program = [*built(each, "device"), kinds, *COUNTS]
