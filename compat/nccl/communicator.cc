@@ -16,6 +16,20 @@ constexpr std::chrono::microseconds kPollPause(200);
 constexpr std::chrono::milliseconds kCancelPause(10);
 constexpr size_t kLargestConfig = 4096;
 
+const char* text_of(const char* text) {
+  return text != nullptr ? text : "";
+}
+
+Outcome outcome_of_vendor(ncclResult_t code, ncclComm_t comm) {
+  Outcome outcome{code, ""};
+  if (!outcome.failed()) return outcome;
+  if (vendor()->find(Symbol::ncclGetLastError) != nullptr) {
+    outcome.text =
+        text_of(call_vendor<const char*(ncclComm_t)>(*vendor(), Symbol::ncclGetLastError, comm));
+  }
+  return outcome;
+}
+
 // A copy of a text that is never freed: the vendor's library keeps the pointer, and hands it to the
 // communicators that are split from this one.
 const char* keep(const char* text) {
@@ -115,9 +129,6 @@ Outcome Communicator::conclude(Handle& handle, Outcome outcome) {
 }
 
 Outcome Communicator::make(Request& request) {
-  VendorId vendors_id;
-  claim_known_place();
-  if (request.rank == 0 && serving_vendor() != nullptr) vendors_id.make();
   auto met = Meeting::join(request.id, request.n_ranks, request.rank, *cancel_);
   if (!met.ok()) return outcome_of(met.status());
   {
@@ -127,7 +138,7 @@ Outcome Communicator::make(Request& request) {
   }
   log().info("rank %d of %d: %s", request.rank, request.n_ranks, ranks_.c_str());
   if (!meeting_->has_one_vendor()) return make_mixed(request);
-  Outcome outcome = make_vendors(request, vendors_id);
+  Outcome outcome = make_vendors(request);
   const std::lock_guard lock(mutex_);
   meeting_.reset();  // from here on it is the vendor's alone
   return outcome;
@@ -146,9 +157,13 @@ Status Communicator::share(Id& id, const Outcome& made) {
   return {};
 }
 
-Outcome Communicator::make_vendors(const Request& request, VendorId& vendors_id) {
-  const Outcome& made = vendors_id.outcome();
-  ncclUniqueId id = request.rank == 0 && !made.failed() ? vendors_id.use() : ncclUniqueId{};
+Outcome Communicator::make_vendors(const Request& request) {
+  ncclUniqueId id{};
+  Outcome made;
+  if (request.rank == 0) {
+    made = outcome_of_vendor(
+        call_vendor<ncclResult_t(ncclUniqueId*)>(*vendor(), Symbol::ncclGetUniqueId, &id), nullptr);
+  }
   const Status shared = share(id, made);
   if (made.failed()) return made;
   if (!shared.ok()) return outcome_of(shared);

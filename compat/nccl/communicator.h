@@ -15,7 +15,6 @@
 #include "nccl/handles.h"
 #include "nccl/meeting.h"
 #include "nccl/outcome.h"
-#include "nccl/vendor_id.h"
 
 namespace hetccl::nccl {
 
@@ -122,7 +121,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status share(Id& id, const Outcome& made);
   Outcome wait_for_mixed();
   Outcome make(Request& request);
-  Outcome make_vendors(const Request& request, VendorId& vendors_id);
+  Outcome make_vendors(const Request& request);
   Outcome init_vendors(const ncclUniqueId& id, const Request& request);
   Outcome make_mixed(const Request& request);
 

@@ -173,10 +173,6 @@ Result<ncclUniqueId> make_id() {
   return to_id(id.value());
 }
 
-void claim_known_place() {
-  known_place();
-}
-
 Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ranks, int rank,
                                                const Cancel& cancel) {
   HETCCL_ASSIGN(bootstrap::Service * used, service());

@@ -26,9 +26,6 @@ using Bytes = std::vector<uint8_t>;
 /// Whether it can be an id of `make_id`: those of a vendor's own library begin in another way.
 bool is_ours(const ncclUniqueId& id);
 Result<ncclUniqueId> make_id();
-/// Takes NCCL_COMM_ID out of the environment: before the vendor's library makes an id, which would
-/// listen there. Thread-safe.
-void claim_known_place();
 
 /// A rank's place among those that have come. Thread-safe, but for exchanges: one at a time.
 class Meeting {

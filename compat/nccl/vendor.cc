@@ -181,15 +181,6 @@ const std::string& why_no_vendor() {
   return found().why;
 }
 
-Outcome outcome_of_vendor(ncclResult_t code, ncclComm_t comm) {
-  Outcome outcome{code, ""};
-  if (!outcome.failed() || vendor()->find(Symbol::ncclGetLastError) == nullptr) return outcome;
-  const char* const text =
-      call_vendor<const char*(ncclComm_t)>(*vendor(), Symbol::ncclGetLastError, comm);
-  if (text != nullptr) outcome.text = text;
-  return outcome;
-}
-
 int& VendorScope::depth() {
   thread_local int depth = 0;
   return depth;

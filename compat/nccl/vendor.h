@@ -9,7 +9,6 @@
 #include "base/config.h"
 #include "base/dynlib.h"
 #include "device/gpu/api.h"
-#include "nccl/outcome.h"
 
 namespace hetccl::nccl {
 
@@ -69,8 +68,5 @@ auto call_vendor(const VendorLibrary& vendor, Symbol symbol, Args... args) {
   const VendorScope inside;
   return reinterpret_cast<Function*>(vendor.find(symbol))(args...);
 }
-
-/// Of a call of `vendor()`, with its text; `comm` may be null.
-Outcome outcome_of_vendor(ncclResult_t code, ncclComm_t comm);
 
 }  // namespace hetccl::nccl

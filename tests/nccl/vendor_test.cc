@@ -148,21 +148,6 @@ TEST_CASE("an abort leaves behind an init in which the vendor blocks") {
   CHECK(calls("ncclCommAbort") == aborts + kRanks);
 }
 
-TEST_CASE("an id that was made for nothing serves the next communicator") {
-  const ncclUniqueId id = new_id();
-  ncclComm_t comm = nullptr;
-  std::thread alone([&comm, id] { CHECK(ncclCommInitRank(&comm, 2, id, 0) != ncclSuccess); });
-  while (__atomic_load_n(&comm, __ATOMIC_ACQUIRE) == nullptr)
-    std::this_thread::sleep_for(milliseconds(1));
-  CHECK(ncclCommAbort(__atomic_load_n(&comm, __ATOMIC_ACQUIRE)) == ncclSuccess);
-  alone.join();
-  const int made = calls("ncclGetUniqueId");
-  destroy(join(2));
-  CHECK(calls("ncclGetUniqueId") == made);
-  destroy(join(2));
-  CHECK(calls("ncclGetUniqueId") == made + 1);
-}
-
 TEST_CASE("what the vendor fails to make is aborted once") {
   constexpr int kRanks = 5;  // which the fake fails to make
   const ncclUniqueId id = new_id();
