@@ -9,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "bootstrap/split.h"
 #include "nccl/outcome.h"
 #include "nccl/settings.h"
 #include "nccl/vendor.h"
@@ -134,16 +135,6 @@ Result<Bytes> unseal(const Bytes& sealed, const bootstrap::Session& session) {
   return error(ErrorCode::RemoteError, "what rank 0 has sent is not readable");
 }
 
-// Color, key: 8 bytes in little endian.
-struct Choice {
-  int32_t color, key;
-};
-Bytes encode(const Choice& choice) {
-  Bytes bytes(sizeof choice);
-  std::memcpy(bytes.data(), &choice, sizeof choice);
-  return bytes;
-}
-
 struct ShrinkNote {
   uint64_t key;            // of the ranks that stay, and how many shrinks they had before
   bootstrap::UniqueId id;  // concealed
@@ -245,46 +236,10 @@ Result<Bytes> Meeting::share_secret(const Bytes& of_rank_0) {
 }
 
 Result<std::optional<Meeting::Child>> Meeting::split(int color, int key) {
-  HETCCL_ASSIGN(const auto said, gather(encode(Choice{color, key})));
-  std::vector<std::pair<int32_t, int>> members;  // key, rank
-  for (int other = 0; other < n_ranks(); ++other) {
-    Choice choice{};
-    const Bytes& bytes = said[static_cast<size_t>(other)];
-    if (bytes.size() != sizeof choice)
-      return error(ErrorCode::InvalidUsage, "rank %d does not split", other);
-    std::memcpy(&choice, bytes.data(), sizeof choice);
-    if (choice.color < 0 && choice.color != NCCL_SPLIT_NOCOLOR)
-      return error(ErrorCode::InvalidArgument, "rank %d's color is %d", other, choice.color);
-    if (choice.color == color) members.emplace_back(choice.key, other);
-  }
-  std::sort(members.begin(), members.end());
-  const bool takes_part = color != NCCL_SPLIT_NOCOLOR;
-  // A member that has no id still takes part, so that the others do not wait for it.
-  Bytes concealed;
-  Status made;
-  if (takes_part && members.front().second == rank()) {
-    const auto id = make_child_id();
-    made = id.status();
-    if (id.ok()) {
-      const auto hidden = bootstrap::conceal(id.value());
-      concealed.assign(hidden.begin(), hidden.end());
-    }
-  }
-  HETCCL_ASSIGN(const auto ids, gather(concealed));
-  HETCCL_TRY(made);
-  if (!takes_part) return std::optional<Child>();
-  const Bytes& given = ids[static_cast<size_t>(members.front().second)];
-  bootstrap::UniqueId id;
-  if (given.size() != id.size()) {
-    return error(ErrorCode::RemoteError, "rank %d has no id to meet by: see its own error",
-                 members.front().second);
-  }
-  std::copy(given.begin(), given.end(), id.begin());
-  HETCCL_ASSIGN(id, bootstrap::reveal(id, *session_));
-  const auto place = std::find_if(members.begin(), members.end(),
-                                  [&](const auto& one) { return one.second == rank(); });
-  return std::optional<Child>(
-      {to_id(id), static_cast<int>(members.size()), static_cast<int>(place - members.begin())});
+  HETCCL_ASSIGN(bootstrap::Service * used, service());
+  HETCCL_ASSIGN(const auto seat, bootstrap::split(*session_, *used, color, key, timeout_ms_));
+  if (seat.n_ranks == 0) return std::optional<Child>();
+  return std::optional<Child>({to_id(seat.id), seat.n_ranks, seat.rank});
 }
 
 Result<Meeting::Child> Meeting::shrink(std::span<const int> excluded) {

@@ -14,14 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/split.h"
 #include "comm/dispatch.h"
 #include "comm/gathering.h"
 #include "comm/making.h"
 
 namespace hetccl::comm {
-
-/// The color of a rank that joins no part of a split.
-inline constexpr int kNoColor = -1;
 
 /// Thread-safe.
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -39,8 +37,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Keeps `lease` until it has gone itself. Once, before others use it.
   void hold(std::shared_ptr<const void> lease) { lease_ = std::move(lease); }
   /// Collective: the ranks of equal `color` form a new communicator, ordered by `key`, then by
-  /// their rank here. None for kNoColor. `options` but its rank and size is the new one's, on this
-  /// one's device where it names none; null takes this one's.
+  /// their rank here. None for bootstrap::kNoColor. `options` but its rank and size is the new
+  /// one's, on this one's device where it names none; null takes this one's.
   Result<Making> prepare_split(int color, int key, const CommunicatorOptions* options);
   /// Collective over the ranks that are not `excluded`, which form a new communicator in the order
   /// of their ranks here. The excluded ones take no part, and may be busy. `options` as there.
@@ -68,12 +66,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   friend class Making;
-  /// A rank's seat in a communicator to come.
-  struct Seat {
-    bootstrap::UniqueId id{};
-    int rank = 0;
-    int n_ranks = 0;  ///< 0: in none
-  };
+  using Seat = bootstrap::Seat;  // in a communicator to come
 
   static Result<std::shared_ptr<Communicator>> make(Runtime& runtime, CommunicatorOptions options);
   Communicator(Runtime& runtime, CommunicatorOptions options, std::unique_ptr<Cancel> cancel)
@@ -89,7 +82,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // split.cc
   Status ended();
   Result<std::shared_ptr<Communicator>> make_child(const CommunicatorOptions* options);
-  Result<Seat> find_seat(int color, int key, int64_t timeout_ms);
   Result<Seat> find_seat_among(const std::vector<int>& members, TimePoint deadline,
                                const Cancel& cancel);
   Status take(Result<Seat> seat);
