@@ -6,10 +6,12 @@
 FOLDER has the benchmarks, 7.0 or newer, built for the MPI whose mpirun is in PATH; --build builds
 them from an unpacked release into build/bench/osu. Nothing is fetched. Two nodes are emulated on
 this machine, and talk over its loopback interface, unless --hosts says how the launcher spreads
-ranks over two. Values are checked. Every series takes its turn in each round; medians are shown.
+ranks over two. Emulated, the MPI uses that interface within a node, too, where hetccl shares
+memory: give each node one rank (--ranks 2) to compare the two. Values are checked. Every series
+takes its turn in each round; medians are shown.
 
 4: the MPI's compositions beside hetccl, 1 and 2 nodes. 6: the MPI, hetccl, and rules that choose
-between them by size (--rules, else the paper's: from 8 KiB on one node, from 32 KiB on two).
+between them by size (--rules, else the paper's: hetccl above 8 KiB on one node, 32 KiB on two).
 7: hetccl's all-reduce whole, in parts on 4 streams, and on 4 streams of 4 communicators.
 --ucx adds Open MPI over UCX, which then must take the memory that is measured.
 """
@@ -171,6 +173,8 @@ def measure(
     wrong = [size for size, _, verdict in rows if verdict == "Fail"]
     if wrong:
         return f"wrong values at {wrong[0]} bytes"
+    if rows and not all(verdict for _, _, verdict in rows):
+        return "the benchmarks check no values: 7.0 and newer do"
     if status != 0 or not rows:
         return status_text(status, said)
     return {int(size): float(us) for size, us, _ in rows}

@@ -104,15 +104,17 @@ Owner owner_of(const void* address) {
 }
 
 Result<GpuName> find_gpu(int index) {
-  Status status;
+  Status none;
+  bool any = false;
   for (const Vendor* vendor : vendors()) {
     const auto runtime = runtime_of(*vendor);
     int count = 0;
     if (runtime.ok() && runtime.value()->device_count(&count) == 0 && index < count)
       return GpuName{vendor, index};
-    if (status.ok()) status = runtime.status();
+    any |= count > 0;
+    if (none.ok()) none = runtime.status();
   }
-  return status.ok() ? error(ErrorCode::InvalidArgument, "no GPU %d here", index) : status;
+  return any || none.ok() ? error(ErrorCode::InvalidArgument, "no GPU %d here", index) : none;
 }
 
 Result<std::unique_ptr<GpuQueue>> GpuQueue::create(device::Device& device) {

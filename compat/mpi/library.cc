@@ -116,6 +116,23 @@ void* find_next(const char* name) {
   return find_in(kNames, name);
 }
 
+namespace {
+
+// MPI_Initialized and MPI_Finalized may be called at any time.
+bool is_so(const char* name) {
+  void* const query = find_symbol(name);
+  int flag = 0;
+  return query != nullptr && invoke(query, Words(from_pointer(&flag))) == 0 && flag != 0;
+}
+
+// Open MPI answers at any time.
+bool answers_questions() {
+  return find_symbol("ompi_mpi_comm_world") != nullptr ||
+         (is_so("PMPI_Initialized") && !is_so("PMPI_Finalized"));
+}
+
+}  // namespace
+
 VendorSet ask_device_memory() {
   using device::gpu::kCuda, device::gpu::kHip;
   // Open MPI says "rocm", MPICH "hip".
@@ -124,6 +141,7 @@ VendorSet ask_device_memory() {
       {&kHip, "MPIX_Query_hip_support"},
       {&kHip, "MPIX_Query_rocm_support"}};
   VendorSet taken = 0;
+  if (!answers_questions()) return taken;
   for (const auto& [vendor, name] : kQuestions) {
     void* const query = find_next(name);
     if (query != nullptr && invoke(query, Words()) == 1) taken |= set_of(*vendor);

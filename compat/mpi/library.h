@@ -20,7 +20,8 @@ void* find_symbol(const char* name);
 /// The MPI's own function of a name that this library exports, too.
 void* find_next(const char* name);
 
-/// The vendors whose memory the MPI says that it takes, which some MPIs know before MPI_Init.
+/// The vendors whose memory the MPI says that it takes. Nothing where it may not be asked: MPICH and
+/// Intel MPI end a process that asks before MPI_Init or after MPI_Finalize.
 VendorSet ask_device_memory();
 
 /// One function of the MPI, looked up by its first call. Constant-initialised.

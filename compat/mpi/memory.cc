@@ -77,6 +77,7 @@ Status copy_memory(void* dst, MemorySpace dst_place, const void* src, MemorySpac
   if (!dst_place.on_host() && !src_place.on_host() &&
       dst_place.gpu.vendor != src_place.gpu.vendor) {
     HETCCL_TRY(settle(src_place));
+    HETCCL_TRY(settle(dst_place));
     HETCCL_ASSIGN(const Scratch between, Scratch::take({}, bytes));
     HETCCL_TRY(copy_memory(between.data(), {}, src, src_place, bytes));
     return copy_memory(dst, dst_place, between.data(), {}, bytes);

@@ -37,7 +37,7 @@ REPLACED = {
 }
 # Where a program looks elsewhere before LD_LIBRARY_PATH.
 LOADED_FIRST = {"LD_PRELOAD": f"{REPLACEMENT}/libnccl.so.2"}
-PRELOADED = {"LD_PRELOAD": f"{STAND_IN}:{NATIVE}"}
+PRELOADED = {"LD_PRELOAD": f"{STAND_IN}:{NATIVE}", "HETCCL_DEBUG": "info"}
 MANNERS = {
     "native": ({"LD_PRELOAD": NATIVE}, ""),
     "preloaded, one vendor": (PRELOADED, ""),
@@ -99,11 +99,16 @@ def run(
                 failed += f" {rank}: late;"
                 process.kill()
         texts = [log.read_text(errors="replace") for log in logs]
+    if not failed and settings.get("HETCCL_DEBUG") and not all(map(MET.search, texts)):
+        failed = " hetccl was not there"  # a preload that cannot be loaded is left out
     if failed:
         for rank, text in enumerate(texts):
             print(f"-- rank {rank}:\n{text[-3000:]}", flush=True)
         raise RuntimeError(f"{command[1][:40]}:{failed}")
     return texts
+
+
+MET = re.compile(r"hetccl info: rank \d+ of \d+: nccl")
 
 
 def perf() -> None:
@@ -124,15 +129,15 @@ def perf() -> None:
             for name, (settings, clusters) in MANNERS.items():
                 text = once(collective, 0, settings, bool(clusters), *large)
                 print(f"   {collective}, {name}")
-                print("\n".join("      " + line for line in text.splitlines() if line[0] != "#"))
+                print("\n".join("   " + line for line in text.splitlines() if "float" in line))
         small = ("-b", "4K", "-e", "4K", "-n", "500", "-w", "100")
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in MANNERS}
         for _ in range(5):
             for name, (settings, clusters) in MANNERS.items():
                 text = once("all_reduce", 1, settings, bool(clusters), *small)
-                init = re.search(r"id and init ([0-9.]+) ms", text)
-                call = re.search(r"until a call returns: ([0-9.]+) us", text)
-                found[name].append((float(init[1]), float(call[1])))
+                init = re.findall(r"id and init ([0-9.]+) ms", text)
+                call = re.findall(r"until a call returns: ([0-9.]+) us", text)
+                found[name].append((float(init[0]), float(call[0])))
         for name, rows in found.items():
             inits, calls = zip(*rows, strict=True)
             print(
@@ -164,13 +169,15 @@ def train() -> None:
                 except RuntimeError as error:
                     print(f"   {scene}: {error}")
                     continue
-                print(text, end="", flush=True)
+                print("\n".join(re.findall("^   .*", text, re.MULTILINE)), flush=True)
                 losses.setdefault(name, {}).update(json.loads(Path(path).read_text()))
     compare(losses, scenes)
 
 
 def compare(losses: Mapping[str, Mapping[str, Sequence[float]]], scenes: Sequence[str]) -> None:
     failed = []
+    if "ddp" not in losses.get("native", {}):
+        raise RuntimeError("native DDP has no losses to compare with")
     for name in MANNERS:
         for scene in scenes:
             if scene not in losses.get(name, {}):
@@ -267,9 +274,9 @@ def run_program(package: str, program: str, put_in_place: Settings) -> None:
     which = WHICH.format(package=HERE.parent.parent / "python")
     for clusters in (False, True):
         texts = run([sys.executable, "-c", program + which], GPUS, settings, clusters)
-        used = re.search(r"^NCCL: (.*)$", texts[0], re.MULTILINE)
-        print(f"   {'two clusters' if clusters else 'one vendor'}: values right; {used[1]}")
-        if not used[1].startswith("hetccl"):
+        used = re.findall(r"^NCCL: (.*)$", texts[0], re.MULTILINE)[0]
+        print(f"   {'two clusters' if clusters else 'one vendor'}: values right; {used}")
+        if not used.startswith("hetccl"):
             raise RuntimeError(f"{package} has not used hetccl's library")
 
 

@@ -41,6 +41,10 @@ class Memory {
   explicit Memory(int local_rank) {
     const char* const named = std::getenv("NCCL_PERF_RUNTIME");
     if (named != nullptr) runtime_ = named;
+    if (runtime_ != "cuda" && runtime_ != "hip") {
+      std::fprintf(stderr, "NCCL_PERF_RUNTIME is %s: cuda or hip\n", named);
+      std::exit(2);
+    }
     const std::vector<const char*> files =
         runtime_ == "hip" ? std::vector{"libamdhip64.so.7", "libamdhip64.so.6"}
                           : std::vector{"libcudart.so.13", "libcudart.so.12", "libcudart.so"};

@@ -159,6 +159,16 @@ def test_it_can_be_switched_off(each, built):
     assert "hetccl" not in done.text
 
 
+@with_each("on", ["0", "1"], "Intel1 MPICH0 MPICH1 Open1")
+def test_whether_device_memory_is_taken_can_be_asked_at_any_time(each, built, on):
+    """MPICH and Intel MPI end a process that asks them before MPI_Init or after MPI_Finalize."""
+    done = launch(each, 2, built(each, "questions"), HETCCL_MPI=on)
+    assert done.status == 0, done.text
+    assert len(re.findall(r"^ok$", done.text, re.MULTILINE)) == 2, done.text
+    for when in ("before", "between", "after"):
+        assert f"{when} MPIX_Query_rocm_support: 0" in done.text
+
+
 WRONG_RULES = [
     ({"any": {"algorithm=fast": {}}}, "any / algorithm=fast: is no algorithm"),
     ({"collective=bcast": {"size<3": {}}}, "collective=bcast / size<3: is no condition"),

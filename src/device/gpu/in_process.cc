@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -18,7 +19,7 @@ namespace {
 constexpr int kPointerMemoryType = 2, kPointerIsManaged = 8, kPointerDevice = 9;
 constexpr unsigned kMemoryOfDevice = 2;
 
-// What a driver is asked; empty where it lacks one of its calls.
+// What a driver is asked; empty where it lacks one of its calls, or is not known.
 struct Questions {
   std::function<int(int* device)> current_device;  // not 0: there is none
   MemoryOwner memory_owner;
@@ -42,10 +43,8 @@ class LoadedDriver : public InProcess {
   [[nodiscard]] Owner owner_of(const void* address) override {
     const Questions* const asked = find();
     Owner owner;
-    if (asked == nullptr || !asked->memory_owner ||
-        asked->memory_owner(address, &owner.device, &owner.managed) != 0) {
+    if (asked == nullptr || asked->memory_owner(address, &owner.device, &owner.managed) != 0)
       return {};
-    }
     return owner;
   }
 
@@ -55,17 +54,18 @@ class LoadedDriver : public InProcess {
     const uint64_t loads = count_library_loads();
     if (looked_.load(std::memory_order_acquire) == loads) return found_.load();
     const std::lock_guard lock(mutex_);
-    const auto paths = loaded_libraries(library_);
-    if (!paths.empty() && made_ == nullptr) {
-      auto opened = DynLib::open(std::span(&paths.front(), 1));
-      if (opened.ok()) {
-        opened->stay_loaded();
-        made_ = std::make_unique<Questions>(bind_(*opened));
-        found_.store(made_.get(), std::memory_order_release);
-      }
+    for (const std::string& path : loaded_libraries(library_)) {
+      if (found_.load() != nullptr) break;
+      auto opened = DynLib::open(std::span(&path, 1));
+      if (!opened.ok()) continue;
+      auto made = std::make_unique<Questions>(bind_(*opened));
+      if (!made->memory_owner) continue;
+      opened->stay_loaded();
+      made_ = std::move(made);
+      found_.store(made_.get(), std::memory_order_release);
     }
     looked_.store(loads, std::memory_order_release);  // last: other threads rely on it
-    return made_.get();
+    return found_.load();
   }
 
   const char* const library_;
@@ -94,6 +94,14 @@ bool has_open(const std::string& path) {
 // it to its first allocation.
 constexpr Duration kUnused = std::chrono::milliseconds(1);
 
+// ROCm before 6, whose libamdhip64.so.5 numbers kinds of memory in another way. Asking for its
+// version might initialise it.
+bool is_too_old(const std::string& path) {
+  const size_t at = path.find(".so.");
+  const int major = at == std::string::npos ? 0 : std::atoi(path.c_str() + at + 4);
+  return major > 0 && major < 6;
+}
+
 // HIP's calls initialise it, so they are left alone until the process has.
 class HipDriver : public LoadedDriver {
  public:
@@ -119,7 +127,7 @@ class HipDriver : public LoadedDriver {
     if (now < unused_until_.load(std::memory_order_relaxed)) return false;
     const bool used = has_open(kfd_);
     used_.store(used, std::memory_order_relaxed);
-    unused_until_.store(now + kUnused, std::memory_order_relaxed);
+    unused_until_.store(clock_.now() + kUnused, std::memory_order_relaxed);
     return used;
   }
 
@@ -162,7 +170,7 @@ std::shared_ptr<InProcess> hip_in_process(std::string kfd, const Clock& clock) {
     symbols.find(attributes, "hipPointerGetAttributes");
     symbols.find(peek, "hipPeekAtLastError");
     symbols.find(take, "hipGetLastError");
-    if (!symbols.missing().empty()) return Questions();
+    if (!symbols.missing().empty() || is_too_old(library.path())) return Questions();
     return Questions{device, memory_owner_by(attributes, peek, take)};
   });
 }

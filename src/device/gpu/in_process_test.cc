@@ -15,7 +15,7 @@ namespace hetccl::device::gpu {
 namespace {
 
 TEST_CASE("HIP is asked for an address once the process has loaded it, and opened its driver") {
-  REQUIRE(dlopen(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.5", RTLD_NOW | RTLD_LOCAL) != nullptr);
+  REQUIRE(dlopen(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.6", RTLD_NOW | RTLD_LOCAL) != nullptr);
   const auto absent = hip_in_process("/nowhere/kfd");
   CHECK(!absent->is_possible());
   CHECK(absent->is_loaded());
@@ -40,8 +40,16 @@ TEST_CASE("HIP is asked for an address once the process has loaded it, and opene
   unlink(kfd.c_str());
 }
 
-TEST_CASE("a HIP runtime that needs no driver is asked once it is loaded") {
+TEST_CASE("a HIP runtime that is too old is not asked") {
   REQUIRE(dlopen(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.5", RTLD_NOW | RTLD_LOCAL) != nullptr);
+  const auto process = hip_in_process("");
+  const bool newer =
+      dlopen(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.6", RTLD_NOW | RTLD_NOLOAD) != nullptr;
+  CHECK(process->is_loaded() == newer);
+}
+
+TEST_CASE("a HIP runtime that needs no driver is asked once it is loaded") {
+  REQUIRE(dlopen(HETCCL_FAKE_RUNTIMES "/libamdhip64.so.6", RTLD_NOW | RTLD_LOCAL) != nullptr);
   const auto process = hip_in_process("");
   CHECK(process->is_possible());
   CHECK(process->owner_of(&process).device == 5);
