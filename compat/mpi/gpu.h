@@ -22,7 +22,7 @@ struct GpuName {
   auto operator<=>(const GpuName&) const = default;
 };
 
-/// Whose memory an address is.
+/// Who owns the memory at an address.
 struct Owner {
   GpuName gpu;
   bool managed = false;
@@ -33,7 +33,7 @@ using VendorSet = uint32_t;
 VendorSet set_of(const device::gpu::Vendor& vendor);
 
 /// The vendors whose runtimes the process has loaded; where there is none, all memory is the
-/// host's. An atomic load where that is every vendor that this machine can have, else 20 ns more.
+/// host's. An atomic load where these are all vendors that the machine can have, else 20 ns more.
 /// Thread-safe.
 VendorSet loaded_runtimes();
 

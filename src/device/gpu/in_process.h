@@ -11,9 +11,9 @@
 
 namespace hetccl::device::gpu {
 
-/// Whose memory an address is.
+/// Who owns the memory at an address.
 struct Owner {
-  int device = -1;       ///< none's
+  int device = -1;       ///< none: the host does
   bool managed = false;  ///< the host reaches it, too
 };
 

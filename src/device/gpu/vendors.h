@@ -22,7 +22,7 @@ struct Vendor {
 
 extern const Vendor kCuda, kHip;
 
-/// All rows. A runtime may work on the one of a row before it.
+/// All rows. A runtime may stand on that of an earlier row, as AMD's does with HIP_PLATFORM=nvidia.
 std::span<const Vendor* const> vendors();
 
 }  // namespace hetccl::device::gpu
