@@ -277,7 +277,9 @@ constexpr std::array kRows = {
         Text{&Config::socket_ifname, is_interface_list,
              "interface names with commas, after ^ or = if wanted"}},
     Row{{"HETCCL_TCP_STREAMS", "integer", "0",
-         "sockets per TCP channel; 0: two, or one more than HETCCL_TCP_THREADS"},
+         "sockets per TCP channel; 0: two, or one more than HETCCL_TCP_THREADS, or, if these are "
+         "more, "
+         "one for each network card of the host, at most eight"},
         IntegerRange{&Config::tcp_streams, 0, 32},
         Agreement::AllRanks},
     Row{{"HETCCL_TCP_THREADS", "integer", "-1",
