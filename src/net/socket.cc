@@ -333,10 +333,8 @@ Connecting::Connecting(std::vector<Route> routes, TimePoint now)
       patience_(routes_.size() == 1 ? Duration(kLongestAttempt) : std::chrono::milliseconds(250)),
       failure_(ETIMEDOUT) {}
 
-// From a card that was chosen for this connection it may take a second try of the kernel's: the
-// next route would put its load on another card for good.
 Duration Connecting::patience() const {
-  return routes_[index_].from ? Duration(kLongestAttempt) : patience_;
+  return routes_[index_].patient ? Duration(kLongestAttempt) : patience_;
 }
 
 std::optional<int> Connecting::attempt(TimePoint now, TimePoint& again) {

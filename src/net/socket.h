@@ -74,6 +74,7 @@ struct Route {
   SocketAddress to;
   std::optional<SocketAddress> from;  ///< port 0
   std::string card;  ///< the interface to which the socket is bound, where this process may; or ""
+  bool patient = false;                    ///< it is worth a second try of the kernel's
   [[nodiscard]] std::string text() const;  ///< "10.0.0.2:4711 from 10.0.0.1 (card eth0)"
 };
 std::vector<Route> routes_to(const std::vector<SocketAddress>& addresses);

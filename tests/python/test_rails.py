@@ -1,6 +1,7 @@
 """Hosts with several network cards: a job uses all of them, and says which one is cut."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,9 @@ except HetcclError as error:
 """
 
 
-def start(hosts: EmulatedHosts, argv: list[str], ranks: int = 1, **env: str) -> list:
+def start(
+    hosts: EmulatedHosts, argv: list[str], ranks: int = 1, stderr: int | None = None, **env: str
+) -> list:
     """So many ranks on each of two hosts."""
     given = {
         "MASTER_ADDR": hosts.address(0),
@@ -53,7 +56,7 @@ def start(hosts: EmulatedHosts, argv: list[str], ranks: int = 1, **env: str) -> 
         hosts.popen(
             rank // ranks, [sys.executable, *argv],
             env=given | {"RANK": str(rank), "LOCAL_RANK": str(rank % ranks)} | env,
-            stdout=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
         )
         for rank in range(2 * ranks)
     ]  # fmt: skip
@@ -90,6 +93,21 @@ def test_equal_rails_are_dealt_out_and_the_setting_leaves_one_out():
     graph = topology_over(["1gbit", "1gbit"], 2, HETCCL_SOCKET_IFNAME="=up0")
     assert [cluster["cards"] for cluster in graph["clusters"]] == [[["up0"], ["up0"]]] * 2
     assert graph["links"][0]["mbps"] == 1000
+
+
+def test_a_rail_that_is_dead_from_the_first_is_said_and_left_out():
+    with EmulatedHosts(2, ["400mbit", "400mbit"]) as hosts:
+        hosts.cut(1, 1)
+        started = [str(WORKER), str(MIB), "1"]
+        dials, answers = start(hosts, started, stderr=subprocess.PIPE)
+        _, said = dials.communicate(timeout=HANG)
+        answers.communicate(timeout=HANG)
+        assert (dials.returncode, answers.returncode) == (0, 0), said
+        assert hosts.tx_bytes(0, 1) < MIB // 8
+    assert re.search(
+        r"no connection to rank 1 at 10\.77\.1\.2:\d+ from 10\.77\.1\.1 \(card up1\)", said
+    )
+    assert "HETCCL_SOCKET_IFNAME" in said
 
 
 def test_a_rail_that_is_cut_in_a_collective_is_named_on_every_rank():

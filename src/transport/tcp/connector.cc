@@ -231,10 +231,12 @@ void Connector::remind(const Attempt& attempt) const {
            one.connecting ? net::kReachRemedy : one.why().c_str());
 }
 
-// A card that reaches no other is mostly a cable, or a network that only looks like the peer's.
-void Connector::warn_of_detour(const Attempt& attempt, const Dial& one) const {
+// A card that reaches no other is mostly a cable, or a network that only looks like the peer's. Its
+// next connections try it briefly: they may be many, one after the other.
+void Connector::note_detour(const Attempt& attempt, const Dial& one) {
   const net::Route& wanted = one.routes.front();
   if (!wanted.from || one.connecting->route().text() == wanted.text()) return;
+  detours_.insert(wanted.card);
   Log{log_.level, attempt.id.self}.warn(
       "no connection to rank %d at %s: it goes to %s instead, and the card carries less. Check its "
       "cable and network, or leave it out (HETCCL_SOCKET_IFNAME)",
@@ -249,11 +251,15 @@ Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, Tim
       again = std::min(again, one.again);
       return {};
     }
-    if (!one.connecting) one.connecting.emplace(one.routes, now);
+    if (!one.connecting) {
+      net::Route& first = one.routes.front();
+      first.patient = first.patient && !detours_.contains(first.card);
+      one.connecting.emplace(one.routes, now);
+    }
     auto connected = one.connecting->advance(now, again);
     if (!connected) return {};
     HETCCL_ASSIGN(one.fd, std::move(*connected));
-    warn_of_detour(attempt, one);
+    note_detour(attempt, one);
     one.connecting.reset();
     const net::Hello hello{kPurpose, static_cast<uint32_t>(&one - attempt.dials.data()),
                            attempt.id.communicator, attempt.id.self, attempt.id.peer};

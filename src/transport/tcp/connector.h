@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,7 +64,7 @@ class Connector {
   Status advance_stream(Attempt& attempt, Dial& one, TimePoint now, TimePoint& again);
   [[nodiscard]] Status too_late(const Attempt& attempt) const;
   void remind(const Attempt& attempt) const;
-  void warn_of_detour(const Attempt& attempt, const Dial& one) const;
+  void note_detour(const Attempt& attempt, const Dial& one);
   static Status shake_hands(Dial& one, TimePoint now, TimePoint& again);
   static void add_sources(const Attempt& attempt, std::vector<pollfd>& sources);
 
@@ -74,6 +75,7 @@ class Connector {
   const Log log_;
   const std::unique_ptr<Waker> bell_;  // an attempt has arrived
   Attempts attempts_;                  // the thread's
+  std::set<std::string> detours_;      // the thread's: cards that reached some peer in vain
   std::mutex mutex_;                   // guards what follows
   Attempts arrived_;
   bool serving_ = false;

@@ -119,7 +119,7 @@ std::vector<std::vector<net::Route>> routes_between(const Endpoint& own, const E
       one_card ? std::vector<Pair>{} : pairs_between(own, peer, own_cards, peer_cards);
   const auto route_of = [&](const Pair& pair) {
     const std::string card = count_cards(own) < 2 ? "" : own.cards[pair.own].name;
-    return net::Route{peer.addresses[pair.peer], own.addresses[pair.own].with_port(0), card};
+    return net::Route{peer.addresses[pair.peer], own.addresses[pair.own].with_port(0), card, false};
   };
   std::vector<Pair> best;
   std::copy_if(pairs.begin(), pairs.end(), std::back_inserter(best),
@@ -129,6 +129,7 @@ std::vector<std::vector<net::Route>> routes_between(const Endpoint& own, const E
     if (!pairs.empty()) {
       const Pair& chosen = loads.next(best);
       of_stream.push_back(route_of(chosen));
+      of_stream.front().patient = true;  // the next would load another card for good
       for (const Pair& pair : pairs) {
         if (pair.own != chosen.own || pair.peer != chosen.peer) of_stream.push_back(route_of(pair));
       }
