@@ -20,7 +20,7 @@ void* find_symbol(const char* name);
 /// The MPI's own function of a name that this library exports, too.
 void* find_next(const char* name);
 
-/// The vendors whose memory the MPI says that it takes. Nothing where it may not be asked: MPICH and
+/// The vendors whose memory the MPI says that it takes. None where it may not be asked: MPICH and
 /// Intel MPI end a process that asks before MPI_Init or after MPI_Finalize.
 VendorSet ask_device_memory();
 

@@ -1,7 +1,8 @@
 """Emulated hosts on one machine, for the demo, benchmarks and tests.
 
-Each host is a network namespace with one interface, ``up0``; all of them meet at a bridge in a
-namespace of its own, which stands for the switch. Uplinks are shaped both ways. Nothing leaves the
+Each host is a network namespace with one to four interfaces, ``up0`` to ``up3``, its rails. Those
+of one rail meet at a bridge in a namespace of its own, which stands for the switch; no packet gets
+from one rail to another. Uplinks are shaped both ways, each by itself. Nothing leaves the
 machine, and nothing is left behind: namespaces carry the maker's process id in their names, so
 those of a process that was killed are swept away by the next one.
 """
@@ -25,7 +26,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-INTERFACE = "up0"
+INTERFACE = "up0"  # of the first rail
+MAX_RAILS = 4
 MTU = 9000
 _NAMESPACE = re.compile(r"hetccl-(\d+)-\d+-(?:switch|\d+)")
 _serial = itertools.count()
@@ -59,6 +61,14 @@ def _shape(namespace: str, verb: str, interface: str, rate: str) -> None:
     _run("tc", "-n", namespace, "qdisc", verb, "dev", interface, *shape)
 
 
+def _mbps(rate: str) -> int:
+    """Mbit/s of a rate as tc writes it, "500mbit" or "1.5gbit"; ValueError where it is another."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt])bit", rate.lower())
+    if found is None:
+        raise ValueError(f"rate {rate!r}: give it as 500mbit or 10gbit")
+    return max(1, round(float(found[1]) * 1000.0 ** ("kmgt".index(found[2]) - 1)))
+
+
 def _sweep() -> None:
     """Deletes the namespaces of processes that no longer run."""
     for line in _run("ip", "netns", "list").splitlines():
@@ -72,7 +82,8 @@ def _sweep() -> None:
 class EmulatedHosts:
     """``n`` hosts joined by a switch, each uplink shaped to ``rate`` (as tc writes it) both ways.
 
-    ``rate=None`` leaves the links as fast as the kernel. With ``sites`` the hosts, in order, are at
+    ``rate=None`` leaves the links as fast as the kernel. A sequence of rates gives each host as
+    many rails, 1 to 4, one of each rate. With ``sites`` the hosts, in order, are at
     so many places of equal size, each with one switch; what leaves a site passes its trunk, which
     is shaped to ``trunk`` both ways. A context manager; not thread-safe.
     Addresses are the same in every instance (10.77.0.1 upward), and yet instances do not meet.
@@ -82,14 +93,21 @@ class EmulatedHosts:
     """
 
     def __init__(
-        self, n: int = 2, rate: str | None = "1gbit", sites: int = 1, trunk: str = "100mbit"
+        self,
+        n: int = 2,
+        rate: str | Sequence[str | None] | None = "1gbit",
+        sites: int = 1,
+        trunk: str = "100mbit",
     ) -> None:
         if not 1 <= n <= 250:
             raise ValueError(f"n={n}: 1 to 250 hosts can be emulated")
         if sites < 1 or n % sites:
             raise ValueError(f"sites={sites}: {n} hosts cannot be split among them evenly")
+        rates = [rate] if rate is None or isinstance(rate, str) else list(rate)
+        if not 1 <= len(rates) <= MAX_RAILS or (sites > 1 and len(rates) > 1):
+            raise ValueError(f"{len(rates)} rates: 1 to {MAX_RAILS} rails, and 1 between sites")
         self.n = n
-        self.rate = rate
+        self.rates = rates
         self.sites = sites
         self.trunk = trunk
         self._name = f"hetccl-{os.getpid()}-{next(_serial)}"
@@ -119,9 +137,25 @@ class EmulatedHosts:
             raise IndexError(f"host {host}: there are {self.n}")
         return f"{self._name}-{host}"
 
-    def address(self, host: int) -> str:
-        """``host``'s address on its uplink."""
-        return f"10.77.0.{host + 1}"
+    @property
+    def rails(self) -> int:
+        """How many uplinks each host has."""
+        return len(self.rates)
+
+    def interface(self, rail: int) -> str:
+        """What each host calls its uplink of that rail (0 to rails - 1)."""
+        if not 0 <= rail < self.rails:
+            raise IndexError(f"rail {rail}: there are {self.rails}")
+        return f"up{rail}"
+
+    def address(self, host: int, rail: int = 0) -> str:
+        """``host``'s address on that uplink."""
+        return f"10.77.{rail}.{host + 1}"
+
+    def card_mbps(self) -> str:
+        """HETCCL_CARD_MBPS of these hosts: the kernel says that each veth has 10 Gbit/s."""
+        shaped = [(self.interface(rail), rate) for rail, rate in enumerate(self.rates) if rate]
+        return ",".join(f"{name}={_mbps(rate)}" for name, rate in shaped)
 
     def popen(
         self,
@@ -144,9 +178,9 @@ class EmulatedHosts:
         self._processes.append(process)
         return process
 
-    def tx_bytes(self, host: int) -> int:
-        """Bytes that ``host`` has sent over its uplink so far, headers included (kernel)."""
-        return _sent(self.namespace(host), INTERFACE)
+    def tx_bytes(self, host: int, rail: int = 0) -> int:
+        """Bytes that ``host`` has sent over that uplink so far, headers included (kernel)."""
+        return _sent(self.namespace(host), self.interface(rail))
 
     def trunk_bytes(self, site: int) -> int:
         """Bytes that the hosts of ``site`` have sent to other sites so far, headers included."""
@@ -154,19 +188,21 @@ class EmulatedHosts:
             raise IndexError(f"site {site}: there are {self.sites}, and one alone has no trunk")
         return _sent(self._switch, f"t{site}")
 
-    def cut(self, host: int) -> None:
-        """Drops ``host``'s uplink, as a pulled cable would."""
-        _run("ip", "-n", self._switch, "link", "set", f"p{host}", "down")
+    def cut(self, host: int, rail: int = 0) -> None:
+        """Drops that uplink of ``host``, as a pulled cable would."""
+        _run("ip", "-n", self._switch, "link", "set", self._port(host, rail), "down")
 
-    def heal(self, host: int) -> None:
-        """Brings ``host``'s uplink back."""
-        _run("ip", "-n", self._switch, "link", "set", f"p{host}", "up")
+    def heal(self, host: int, rail: int = 0) -> None:
+        """Brings that uplink of ``host`` back."""
+        _run("ip", "-n", self._switch, "link", "set", self._port(host, rail), "up")
 
-    def shape(self, rate: str) -> None:
-        """Changes the rate of every uplink, which must have one, while connections last."""
-        for host in range(self.n):
-            self._shape_uplink(host, "change", rate)
-        self.rate = rate
+    def shape(self, rate: str, rail: int | None = None) -> None:
+        """Changes the rate of every uplink, or of those of one rail, which must have one, while
+        connections last."""
+        for one in range(self.rails) if rail is None else [rail]:
+            for host in range(self.n):
+                self._shape_uplink(host, "change", rate, one)
+            self.rates[one] = rate
 
     def block(self, host: int, first: int, last: int) -> None:
         """Closes ``host``'s TCP ports ``first`` to ``last`` to other hosts, as a firewall does.
@@ -219,7 +255,7 @@ class EmulatedHosts:
     def _up(self) -> None:
         switch = self._switch
         _run("ip", "netns", "add", switch)
-        bridges = [f"br{site}" for site in range(self.sites)]
+        bridges = [f"br{place}" for place in range(max(self.sites, self.rails))]
         if self.sites > 1:
             bridges.append("core")
         for bridge in bridges:
@@ -228,21 +264,32 @@ class EmulatedHosts:
         for site in range(self.sites if self.sites > 1 else 0):
             self._lay_trunk(site)
         for host in range(self.n):
-            self._plug(host, self.namespace(host), f"p{host}")
+            self._make_host(host)
 
-    def _plug(self, host: int, ns: str, port: str) -> None:
-        """Makes one host and joins it to the switch."""
-        mtu = ("mtu", str(MTU))
+    def _port(self, host: int, rail: int) -> str:
+        """The switch's end of an uplink."""
+        self.interface(rail)  # there is such a rail
+        return f"p{host}" if rail == 0 else f"p{host}r{rail}"
+
+    def _make_host(self, host: int) -> None:
+        ns = self.namespace(host)
         _run("ip", "netns", "add", ns)
-        _run("ip", "link", "add", INTERFACE, *mtu, "netns", ns, "type", "veth", "peer",
+        _run("ip", "-n", ns, "link", "set", "lo", "up")
+        for rail, rate in enumerate(self.rates):
+            self._plug(host, rail)
+            if rate is not None:
+                self._shape_uplink(host, "add", rate, rail)
+
+    def _plug(self, host: int, rail: int) -> None:
+        """Joins a host to the switch of one rail."""
+        ns, interface, port = self.namespace(host), self.interface(rail), self._port(host, rail)
+        mtu = ("mtu", str(MTU))
+        _run("ip", "link", "add", interface, *mtu, "netns", ns, "type", "veth", "peer",
              "name", port, *mtu, "netns", self._switch)  # fmt: skip
-        bridge = f"br{host * self.sites // self.n}"
+        bridge = f"br{host * self.sites // self.n if self.sites > 1 else rail}"
         _run("ip", "-n", self._switch, "link", "set", port, "master", bridge, "up")
-        _run("ip", "-n", ns, "address", "add", f"{self.address(host)}/24", "dev", INTERFACE)
-        for interface in ("lo", INTERFACE):
-            _run("ip", "-n", ns, "link", "set", interface, "up")
-        if self.rate is not None:
-            self._shape_uplink(host, "add", self.rate)
+        _run("ip", "-n", ns, "address", "add", f"{self.address(host, rail)}/24", "dev", interface)
+        _run("ip", "-n", ns, "link", "set", interface, "up")
 
     def _lay_trunk(self, site: int) -> None:
         """Joins a site's switch to the others'."""
@@ -254,9 +301,9 @@ class EmulatedHosts:
             _run("ip", "-n", self._switch, "link", "set", end, "master", bridge, "up")
             _shape(self._switch, "add", end, self.trunk)
 
-    def _shape_uplink(self, host: int, verb: str, rate: str) -> None:
-        _shape(self.namespace(host), verb, INTERFACE, rate)
-        _shape(self._switch, verb, f"p{host}", rate)
+    def _shape_uplink(self, host: int, verb: str, rate: str, rail: int) -> None:
+        _shape(self.namespace(host), verb, self.interface(rail), rate)
+        _shape(self._switch, verb, self._port(host, rail), rate)
 
     def _down(self) -> None:
         if os.getpid() != self._owner:  # a forked child must not tear down its parent's hosts

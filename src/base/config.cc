@@ -129,6 +129,10 @@ bool is_interface_list(std::string_view text) {
   return is_label(text) && text.find_first_not_of("^=,") != std::string_view::npos;
 }
 
+bool is_rate_list(std::string_view text) {
+  return is_label(text) && text.find('=') != text.npos;
+}
+
 constexpr std::string_view kPatternTakes =
     "a path of at most 1024 bytes; after % come r, p, c or %";
 
@@ -153,6 +157,11 @@ constexpr std::array kRows = {
          "connections join them"},
         Flag{&Config::vendor_cleartext},
         Agreement::AllRanks},
+    Row{{"HETCCL_CARD_MBPS", "text", "",
+         "Mbit/s of network cards where the driver states none, or a wrong one, as in virtual "
+         "machines: \"eth0=25000,eth1=10000\""},
+        Text{&Config::card_mbps, is_rate_list,
+             "interfaces with their Mbit/s, eth0=25000,eth1=10000"}},
     Row{{"HETCCL_CLUSTER", "text", "", "label; ranks of different labels form different clusters"},
         Text{&Config::cluster, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_CLUSTER_JOIN", "flag", "0",
@@ -268,7 +277,9 @@ constexpr std::array kRows = {
         Text{&Config::socket_ifname, is_interface_list,
              "interface names with commas, after ^ or = if wanted"}},
     Row{{"HETCCL_TCP_STREAMS", "integer", "0",
-         "sockets per TCP channel; 0: two, or one more than HETCCL_TCP_THREADS"},
+         "sockets per TCP channel; 0: two, or one more than HETCCL_TCP_THREADS, or, if these are "
+         "more, "
+         "one for each network card of the host, at most eight"},
         IntegerRange{&Config::tcp_streams, 0, 32},
         Agreement::AllRanks},
     Row{{"HETCCL_TCP_THREADS", "integer", "-1",

@@ -30,6 +30,7 @@ struct Config {
   std::string cluster;             ///< HETCCL_CLUSTER: label that splits clusters further
   bool cluster_join = false;       ///< HETCCL_CLUSTER_JOIN: one cluster for each label
   std::string socket_ifname;  ///< HETCCL_SOCKET_IFNAME: NCCL's syntax: "eth,ib", "^docker", "=eth0"
+  std::string card_mbps;      ///< HETCCL_CARD_MBPS: "eth0=25000,eth1=10000"
   std::string socket_family;  ///< HETCCL_SOCKET_FAMILY: "", "inet", "inet6"
   std::string port_range;     ///< HETCCL_PORT_RANGE: "first-last"; "" lets the system choose
   int64_t init_timeout_ms = 60'000;  ///< HETCCL_INIT_TIMEOUT_MS: for all ranks to come

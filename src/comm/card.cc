@@ -6,6 +6,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "base/cores.h"
 #include "base/host_identity.h"
 #include "base/json.h"
 #include "base/printable.h"
@@ -28,6 +29,25 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::string version_text(int code) {
   return format("%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
+}
+
+// A host is where its process may run, a device where its bus says. With one card there is nothing
+// to choose: its distance is 0, and plans are the same whatever the machine.
+std::vector<topology::Nic> nics_of(const std::vector<net::Interface>& cards,
+                                   const device::Device& device) {
+  const bool several = net::names_of(cards).size() > 1;
+  const std::string bus = device.bus_id();
+  const net::Place place = net::place_of_bus(bus);
+  const std::string cores = list_of_cores();
+  std::vector<topology::Nic> nics;
+  for (const net::Interface& card : cards) {
+    const net::Place& at = card.hardware.place;
+    const int distance = !several      ? net::kNear
+                         : bus.empty() ? net::distance_from_cores(cores, at)
+                                       : net::distance_between(place, at);
+    nics.push_back({card.name, card.address.text(), card.mbps, distance});
+  }
+  return nics;
 }
 
 }  // namespace
@@ -59,9 +79,7 @@ Result<topology::RankInfo> probe(int rank, const device::Device& device,
   info.label = !label.empty() ? label : config.cluster;
   info.label_joins = config.cluster_join;
   HETCCL_ASSIGN(const auto interfaces, net::interfaces(config));
-  for (const auto& interface : interfaces) {
-    info.nics.push_back({interface.name, interface.address.text(), interface.mbps, 0});
-  }
+  info.nics = nics_of(net::cards_among(interfaces, config), device);
   return info;
 }
 

@@ -66,8 +66,8 @@ Status Channels::open() {
     const auto shared = static_cast<size_t>(membership_.topology().window(rank_, peer));
     const size_t messages = exec::Window::bytes_for_messages(
         shared, membership_.info(rank_).host_access, membership_.info(peer).host_access);
-    const transport::PeerId id{membership_.session().communicator(), rank_, peer,
-                               shared + messages};
+    transport::PeerId id = id_of(membership_.session().communicator(), peer);
+    id.window = shared + messages;
     HETCCL_ASSIGN(channels_[peer], make_channel(id));
     reached_.insert(peer);
     streams_ = std::max(streams_, channels_[peer]->streams());
@@ -110,6 +110,15 @@ transport::Transport* Channels::transport_to(int peer) const {
   const auto end = [&](int one) { return end_of(membership_.info(one)); };
   const auto& addresses = membership_.introduction().addresses[static_cast<size_t>(peer)];
   return context_.runtime.transport(end(rank_), end(peer), addresses);
+}
+
+transport::PeerId Channels::id_of(uint64_t number, int peer) const {
+  const auto names = [&](int rank) {
+    std::vector<std::string> cards;
+    for (const topology::Nic& nic : membership_.topology().cards(rank)) cards.push_back(nic.name);
+    return cards;
+  };
+  return {number, rank_, peer, 0, names(rank_), names(peer)};
 }
 
 // What the process may not open is an error at once, not after the time that init may take.
@@ -199,7 +208,7 @@ void Channels::connect_later(int peer, bool for_messages) {
   const auto& session = membership_.session();
   const uint64_t number = for_messages ? messages_number(session) : session.communicator();
   try {
-    way.value().transport->connect_later({number, rank_, peer}, *way.value().address,
+    way.value().transport->connect_later(id_of(number, peer), *way.value().address,
                                          session.secret(), patient_limit(*context_.cancel),
                                          connected);
   } catch (...) {

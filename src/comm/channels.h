@@ -72,6 +72,8 @@ class Channels {
  private:
   // The best that both ranks have; null where there is none.
   [[nodiscard]] transport::Transport* transport_to(int peer) const;
+  /// Without a window.
+  [[nodiscard]] transport::PeerId id_of(uint64_t number, int peer) const;
   Status reserve(const std::vector<int>& peers) const;
   Status open_windows(int peer, size_t for_collectives);
   /// A channel by the best transport that both ranks have. Blocks while ranks set up.

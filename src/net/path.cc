@@ -31,6 +31,10 @@ void keep_alive(int fd, milliseconds liveness) {
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
+void limit_unsent(int fd, int bytes) {
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+}
+
 Duration Path::silence(int fd, TimePoint now) {
   tcp_info info{};
   socklen_t bytes = sizeof info;

@@ -12,6 +12,10 @@ namespace hetccl::net {
 /// no probe for about `liveness` (whole seconds, two at least).
 void keep_alive(int fd, std::chrono::milliseconds liveness);
 
+/// Has the socket take no more than `bytes` that it has not sent yet: beside connections by faster
+/// cards, a queue of megabytes in a slow one would end long after theirs.
+void limit_unsent(int fd, int bytes);
+
 /// The same of a connection with data on its way, for which TCP sends no probes and repeats itself
 /// for a quarter of an hour. TCP_USER_TIMEOUT would also end one whose reader is late, which is no
 /// fault. One thread at a time.

@@ -67,6 +67,24 @@ void set_no_delay(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+// Bound to its device, packets leave by the card whatever the routing table says. Without the right
+// to that (before Linux 5.7 it is root's), the source address and the table decide. An errno or 0.
+int bind_to_card(int fd, const Route& route) {
+  if (!route.from) return 0;
+  if (!route.card.empty()) {
+    const auto length = static_cast<socklen_t>(route.card.size() + 1);
+    ::setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, route.card.c_str(), length);
+  }
+  const int on = 1;  // the port is chosen with the other end's address: there are enough
+  ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  return ::bind(fd, generic(route.from->storage), route.from->length()) == 0 ? 0 : errno;
+}
+
+bool are_loopback(const std::vector<Route>& routes) {
+  return std::all_of(routes.begin(), routes.end(),
+                     [](const Route& route) { return route.to.is_loopback(); });
+}
+
 struct PortRange {
   uint16_t first = 0, last = 0;
 };
@@ -237,6 +255,42 @@ bool are_loopback(const std::vector<SocketAddress>& addresses) {
                      [](const SocketAddress& address) { return address.is_loopback(); });
 }
 
+std::string Route::text() const {
+  std::string text = to.text();
+  if (from) {
+    std::string own = from->text();
+    text += " from " + own.substr(0, own.rfind(':'));  // port 0
+  }
+  return card.empty() ? text : text + " (card " + card + ")";
+}
+
+std::vector<Route> routes_to(const std::vector<SocketAddress>& addresses) {
+  std::vector<Route> routes;
+  for (const SocketAddress& address : addresses) routes.push_back({address, {}, {}});
+  return routes;
+}
+
+std::string list_of(const std::vector<Route>& routes) {
+  std::string list;
+  for (const Route& route : routes) list += (list.empty() ? "" : ", ") + route.text();
+  return list;
+}
+
+SocketAddress own_address(int fd) {
+  SocketAddress own;
+  socklen_t length = sizeof own.storage;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &length);
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(own.storage).sin6_addr;
+  if (own.storage.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6)) {
+    SocketAddress mapped;
+    auto& v4 = reinterpret_cast<sockaddr_in&>(mapped.storage);
+    v4.sin_family = AF_INET;
+    std::memcpy(&v4.sin_addr, &v6.s6_addr[12], sizeof v4.sin_addr);
+    return mapped;
+  }
+  return own.with_port(0);
+}
+
 SocketAddress peer_address(int fd) {
   SocketAddress peer;
   socklen_t length = sizeof peer.storage;
@@ -272,21 +326,25 @@ Result<Listener> listen(const Config& config) {
 }
 
 // One address that swallows packets must not eat the whole deadline where others would answer.
-Connecting::Connecting(std::vector<SocketAddress> addresses, TimePoint now)
-    : addresses_(std::move(addresses)),
+Connecting::Connecting(std::vector<Route> routes, TimePoint now)
+    : routes_(std::move(routes)),
       heard_(now),
       pause_(std::chrono::milliseconds(1)),
-      patience_(addresses_.size() == 1 ? Duration(kLongestAttempt)
-                                       : std::chrono::milliseconds(250)),
+      patience_(routes_.size() == 1 ? Duration(kLongestAttempt) : std::chrono::milliseconds(250)),
       failure_(ETIMEDOUT) {}
+
+Duration Connecting::patience() const {
+  return routes_[index_].patient ? Duration(kLongestAttempt) : patience_;
+}
 
 std::optional<int> Connecting::attempt(TimePoint now, TimePoint& again) {
   if (!fd_.valid()) {
-    const SocketAddress& address = addresses_[index_];
+    const SocketAddress& address = routes_[index_].to;
     fd_ = Fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd_.valid()) return errno;
     set_no_delay(fd_.get());
-    end_ = now + patience_;
+    if (const int failure = bind_to_card(fd_.get(), routes_[index_]); failure != 0) return failure;
+    end_ = now + patience();
     const int result = ::connect(fd_.get(), generic(address.storage), address.length());
     if (result != 0 && errno != EINPROGRESS && errno != EINTR) return errno;
   }
@@ -303,7 +361,7 @@ std::optional<int> Connecting::attempt(TimePoint now, TimePoint& again) {
 }
 
 std::optional<Result<Fd>> Connecting::advance(TimePoint now, TimePoint& again) {
-  if (addresses_.empty()) return error(ErrorCode::InvalidArgument, "no address to connect to");
+  if (routes_.empty()) return error(ErrorCode::InvalidArgument, "no address to connect to");
   while (now >= resume_) {
     const auto result = attempt(now, again);
     if (!result) return std::nullopt;
@@ -311,16 +369,16 @@ std::optional<Result<Fd>> Connecting::advance(TimePoint now, TimePoint& again) {
     fd_.reset();
     if (*result != ETIMEDOUT) failure_ = *result;
     if (*result != ECONNREFUSED) heard_ = now;
-    if (++index_ < addresses_.size()) continue;
+    if (++index_ < routes_.size()) continue;
     index_ = 0;
     if (now - heard_ > kNobodyListens) {
       return error(
           ErrorCode::RemoteError,
           "nobody listens at %s (%s): the process that did has ended, or a firewall refuses%s",
-          list_of(addresses_).c_str(), std::strerror(failure_),
-          are_loopback(addresses_) ? "; loopback is this host: a process on another one must "
-                                     "listen elsewhere (HETCCL_SOCKET_IFNAME)"
-                                   : "");
+          list_of(routes_).c_str(), std::strerror(failure_),
+          are_loopback(routes_) ? "; loopback is this host: a process on another one must "
+                                  "listen elsewhere (HETCCL_SOCKET_IFNAME)"
+                                : "");
     }
     resume_ = now + pause_;
     pause_ = std::min<Duration>(pause_ * 2, std::chrono::milliseconds(50));
@@ -332,12 +390,12 @@ std::optional<Result<Fd>> Connecting::advance(TimePoint now, TimePoint& again) {
 
 Status Connecting::too_late() const {
   return error(ErrorCode::Timeout, "no connection to %s before the deadline (last: %s)",
-               list_of(addresses_).c_str(), std::strerror(failure_));
+               list_of(routes_).c_str(), std::strerror(failure_));
 }
 
 Result<Fd> connect(const std::vector<SocketAddress>& addresses, TimePoint deadline,
                    const Cancel* cancel) {
-  Connecting connecting(addresses, steady_clock().now());
+  Connecting connecting(routes_to(addresses), steady_clock().now());
   for (;;) {
     const TimePoint now = steady_clock().now();
     TimePoint again = deadline;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "net/hardware.h"
 
 namespace hetccl::net {
 
@@ -48,13 +50,38 @@ SocketAddress peer_address(int fd);
 struct Interface {
   std::string name;
   SocketAddress address;  ///< port 0
-  int64_t mbps = 0;       ///< from sysfs; 0 when unknown
+  int prefix_bits = 0;    ///< of the subnet that it is in
+  int64_t mbps = 0;       ///< HETCCL_CARD_MBPS, else from sysfs; 0 when unknown
   bool loopback = false;
+  Hardware hardware;
 };
 /// Interfaces that are up, best first: as NCCL does, loopback only where there is nothing else or
 /// where it is named. InvalidArgument naming HETCCL_SOCKET_IFNAME and what exists when none
 /// matches.
 Result<std::vector<Interface>> interfaces(const Config& config);
+/// Those of them whose cards carry data, in their order: all that HETCCL_SOCKET_IFNAME names, else
+/// one of each card, without bridges and tunnels, and without virtual ones beside real ones. All
+/// where that leaves none.
+std::vector<Interface> cards_among(const std::vector<Interface>& all, const Config& config);
+/// Each once: an interface may have several addresses.
+std::vector<std::string> names_of(const std::vector<Interface>& interfaces);
+/// The rates of HETCCL_CARD_MBPS ("eth0=25000,eth1=10000"), by interface; InvalidArgument where it
+/// is malformed.
+Result<std::map<std::string, int64_t>> rates_of_cards(const std::string& text);
+
+/// A way for a connection: to an address, perhaps from one of this host's cards.
+struct Route {
+  SocketAddress to;
+  std::optional<SocketAddress> from;  ///< port 0
+  std::string card;  ///< the interface to which the socket is bound, where this process may; or ""
+  bool patient = false;                    ///< it is worth a second try of the kernel's
+  [[nodiscard]] std::string text() const;  ///< "10.0.0.2:4711 from 10.0.0.1 (card eth0)"
+};
+std::vector<Route> routes_to(const std::vector<SocketAddress>& addresses);
+/// "10.0.0.1:4711, [::1]:4711"
+std::string list_of(const std::vector<Route>& routes);
+/// Of this end of a connected socket, port 0, and IPv4 where it is mapped into v6.
+SocketAddress own_address(int fd);
 
 /// Listens, non-blocking, at one port of all addresses (dual stack where the host has IPv6), or of
 /// those of the interfaces that HETCCL_SOCKET_IFNAME chooses.
@@ -67,17 +94,19 @@ struct Listener {
 /// is used up.
 Result<Listener> listen(const Config& config);
 
-/// A connection that is being made: tries addresses, where somebody has said that he listens, in
+/// A connection that is being made: tries routes to where somebody has said that he listens, in
 /// turn. Waits for nothing. One thread at a time.
 class Connecting {
  public:
-  Connecting(std::vector<SocketAddress> addresses, TimePoint now);
+  Connecting(std::vector<Route> routes, TimePoint now);
   /// A connected, non-blocking socket with TCP_NODELAY and close-on-exec; or RemoteError, which
-  /// lists the addresses, once all have refused for three seconds. Empty while there is neither:
+  /// lists the routes, once all have refused for three seconds. Empty while there is neither:
   /// ask again when `fd` polls writable, and at `again`, which this only makes earlier.
   std::optional<Result<Fd>> advance(TimePoint now, TimePoint& again);
   /// -1 between two tries.
   [[nodiscard]] int fd() const { return fd_.get(); }
+  /// The route that is tried, or by which it has connected.
+  [[nodiscard]] const Route& route() const { return routes_[index_]; }
   /// Timeout: "no connection to ADDRESSES before the deadline (last: REASON)".
   [[nodiscard]] Status too_late() const;
 
@@ -85,8 +114,10 @@ class Connecting {
   // The outcome of the present try, an errno or 0; empty while it is under way.
   std::optional<int> attempt(TimePoint now, TimePoint& again);
 
-  const std::vector<SocketAddress> addresses_;
-  size_t index_ = 0;    // of the address that is tried
+  [[nodiscard]] Duration patience() const;
+
+  const std::vector<Route> routes_;
+  size_t index_ = 0;    // of the route that is tried
   Fd fd_;               // of a try that is under way
   TimePoint resume_{};  // no try before
   TimePoint end_{};     // of the try

@@ -228,6 +228,21 @@ TEST_CASE("gathered, an all-to-all of 2 x 16 ranks has 32 messages between clust
   }
 }
 
+TEST_CASE("a rank's messages are spread over its cards in proportion to their rates") {
+  auto infos = test::layout_topology("AABB").infos();
+  for (auto& info : infos) info.nics = {{"x", "", 3000, 0}, {"y", "", 1000, 0}};
+  const auto topology = topology::Topology::build(std::move(infos)).value();
+  const auto plans = plan_all_to_all(topology, "direct");
+  const auto loads = card_loads(topology, plans, 1000, DataType::Int32, 1024);
+  REQUIRE(loads.size() == 4);
+  CHECK(loads[0].host == "A");
+  CHECK(loads[0].card == "x");
+  CHECK(loads[0].bytes == 12'000);  // of 2 x 2 blocks of 4000 bytes
+  CHECK(loads[1].bytes == 4'000);
+  CHECK(loads[3].host == "B");
+  CHECK(loads[3].mbps == 1000);
+}
+
 TEST_CASE("the gatherers of a cluster take turns, over several other clusters too") {
   for (const char* layout : {"AAABCD", "AAAABBCCDD", "ABABABABCC", "AAABBBBB"}) {
     CAPTURE(layout);

@@ -1,5 +1,6 @@
 #include "plan/traffic.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/divide.h"
@@ -17,11 +18,65 @@ uint64_t bytes_of_all(const Region& region, uint64_t count, uint64_t slice, Data
   return count / slice * within(slice) + within(count % slice);
 }
 
+uint64_t slice_of(std::span<const RankPlan> plans, DataType type, uint64_t slice_bytes) {
+  return round_up(slice_bytes / size_of(type), grain_of(type, plans[0].encoding));
+}
+
+/// Adds what a rank sends to the loads of its cards. Of unknown rates all cards are alike.
+void spread(const std::vector<topology::Nic>& cards, uint64_t bytes,
+            std::map<std::string, CardLoad>& loads) {
+  const bool known = std::all_of(cards.begin(), cards.end(),
+                                 [](const topology::Nic& card) { return card.mbps > 0; });
+  const auto weight = [&](const topology::Nic& card) {
+    return known ? static_cast<double>(card.mbps) : 1.0;
+  };
+  double left = 0;
+  for (const topology::Nic& card : cards) left += weight(card);
+  for (const topology::Nic& card : cards) {
+    const auto part = static_cast<uint64_t>(static_cast<double>(bytes) * weight(card) / left);
+    CardLoad& load = loads[card.name];
+    load.card = card.name;
+    load.mbps = card.mbps;
+    load.bytes += std::min(part, bytes);
+    bytes -= std::min(part, bytes);
+    left -= weight(card);
+  }
+}
+
 }  // namespace
+
+std::vector<CardLoad> card_loads(const topology::Topology& topology,
+                                 std::span<const RankPlan> plans, uint64_t count, DataType type,
+                                 uint64_t slice_bytes) {
+  const uint64_t slice = slice_of(plans, type, slice_bytes);
+  std::vector<std::string> hosts;
+  std::map<std::string, std::map<std::string, CardLoad>> by_host;
+  for (size_t rank = 0; rank < plans.size(); ++rank) {
+    const int self = static_cast<int>(rank);
+    uint64_t bytes = 0;
+    for (const Step& step : plans[rank].steps) {
+      if (step.kind != StepKind::Send || topology.same_host(self, step.peer) ||
+          topology.cluster_of(self) == topology.cluster_of(step.peer))
+        continue;
+      bytes += bytes_of_all(step.srcs[0], count, slice, type, plans[rank].encoding);
+    }
+    const std::string& host = topology.infos()[rank].host;
+    if (!by_host.contains(host)) hosts.push_back(host);
+    spread(topology.cards(self), bytes, by_host[host]);
+  }
+  std::vector<CardLoad> result;
+  for (const std::string& host : hosts) {
+    for (auto& [name, load] : by_host[host]) {
+      load.host = host;
+      result.push_back(std::move(load));
+    }
+  }
+  return result;
+}
 
 std::vector<Traffic> traffic(const topology::Topology& topology, std::span<const RankPlan> plans,
                              uint64_t count, DataType type, uint64_t slice_bytes) {
-  const uint64_t slice = round_up(slice_bytes / size_of(type), grain_of(type, plans[0].encoding));
+  const uint64_t slice = slice_of(plans, type, slice_bytes);
   std::map<std::pair<int, int>, Traffic> pairs;
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     const int from = topology.cluster_of(static_cast<int>(rank));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "plan/plan.h"
@@ -21,5 +22,19 @@ struct Traffic {
 [[nodiscard]] std::vector<Traffic> traffic(const topology::Topology& topology,
                                            std::span<const RankPlan> plans, uint64_t count,
                                            DataType type, uint64_t slice_bytes);
+
+/// What one card of a host sends to other hosts.
+struct CardLoad {
+  std::string host, card;
+  int64_t mbps = 0;    ///< 0: unknown
+  uint64_t bytes = 0;  ///< payload of the whole call, between clusters
+};
+
+/// The same, by the cards that ranks use: a rank's messages are spread over its cards in proportion
+/// to their rates. By host in the order of ranks, then in the order of the cards' names; cards that
+/// nobody uses are left out, as is what a cluster's library sends.
+[[nodiscard]] std::vector<CardLoad> card_loads(const topology::Topology& topology,
+                                               std::span<const RankPlan> plans, uint64_t count,
+                                               DataType type, uint64_t slice_bytes);
 
 }  // namespace hetccl::plan

@@ -4,6 +4,8 @@
 #include <climits>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -20,41 +22,126 @@ const RankInfo& info_of(const Cluster& cluster, int position, const std::vector<
   return infos[static_cast<size_t>(cluster.ranks[static_cast<size_t>(position)])];
 }
 
-/// The NIC a rank would use: nearest, then fastest, then first by name. Null when it has none.
-const Nic* best_nic(const RankInfo& info) {
-  const auto worse = [](const Nic& a, const Nic& b) {
-    return std::tuple(a.distance, -a.mbps, std::string_view(a.name)) <
-           std::tuple(b.distance, -b.mbps, std::string_view(b.name));
+// A card with less than a quarter of the fastest one's rate would hold up more than it carries.
+constexpr int64_t kWorthwhile = 4;
+
+/// The cards of a rank that count, each once, fastest first, then by name. Of an unknown rate only
+/// where that is so of all.
+std::vector<int> cards_of(const RankInfo& info) {
+  const auto nic = [&](int place) -> const Nic& { return info.nics[static_cast<size_t>(place)]; };
+  std::vector<int> places(info.nics.size());
+  std::iota(places.begin(), places.end(), 0);
+  const auto better = [&](int a, int b) {
+    return std::tuple(-nic(a).mbps, std::string_view(nic(a).name), nic(a).distance) <
+           std::tuple(-nic(b).mbps, std::string_view(nic(b).name), nic(b).distance);
   };
-  const auto best = std::min_element(info.nics.begin(), info.nics.end(), worse);
-  return best == info.nics.end() ? nullptr : &*best;
+  std::stable_sort(places.begin(), places.end(), better);
+  std::set<std::string_view> seen;
+  std::erase_if(places, [&](int place) { return !seen.insert(nic(place).name).second; });
+  if (places.empty()) return places;
+  const int64_t fastest = nic(places.front()).mbps;
+  std::erase_if(places, [&](int place) { return nic(place).mbps * kWorthwhile < fastest; });
+  return places;
+}
+
+/// Those of them that are nearest to the rank.
+std::vector<int> nearest_cards(const RankInfo& info) {
+  std::vector<int> places = cards_of(info);
+  int least = INT_MAX;
+  for (int place : places) least = std::min(least, info.nics[static_cast<size_t>(place)].distance);
+  std::erase_if(places,
+                [&](int place) { return info.nics[static_cast<size_t>(place)].distance > least; });
+  return places;
+}
+
+/// The names of `places`.
+std::vector<std::string> names_of(const RankInfo& info, const std::vector<int>& places) {
+  std::vector<std::string> names;
+  for (int place : places) names.push_back(info.nics[static_cast<size_t>(place)].name);
+  return names;
+}
+
+/// Deals cards out to `ranks` ranks, each as many of them, or as many ranks to each card: by rank,
+/// places in `mbps`. Nothing where that is not possible, or would give ranks unequal rates.
+std::vector<std::vector<size_t>> deal(const std::vector<int64_t>& mbps, size_t ranks) {
+  const size_t cards = mbps.size();
+  if (ranks % cards != 0 && cards % ranks != 0) return {};
+  std::vector<std::vector<size_t>> dealt(ranks);
+  std::set<int64_t> rates;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    int64_t rate = 0;
+    for (size_t card = rank % cards; card < cards; card += ranks) {
+      dealt[rank].push_back(card);
+      rate += mbps[card];
+    }
+    rates.insert(rate);
+  }
+  return rates.size() == 1 ? dealt : std::vector<std::vector<size_t>>{};
+}
+
+/// Gives each rank its nearest cards. Those that are nearest to several ranks of a host are dealt
+/// out among them, so that each card has few flows. Where that gives ranks unequal rates, all of
+/// them use all: an all-to-all would wait for the rank with least.
+void find_cards(Cluster& cluster, const std::vector<RankInfo>& infos) {
+  using Group = std::pair<std::string, std::vector<std::string>>;  // host, names
+  std::map<Group, std::vector<size_t>> groups;                     // positions
+  for (int rank : cluster.ranks) {
+    const RankInfo& info = infos[static_cast<size_t>(rank)];
+    cluster.cards.push_back(nearest_cards(info));
+    groups[{info.host, names_of(info, cluster.cards.back())}].push_back(cluster.cards.size() - 1);
+  }
+  for (const auto& [group, positions] : groups) {
+    if (group.second.size() < 2) continue;
+    const RankInfo& first = info_of(cluster, static_cast<int>(positions.front()), infos);
+    std::vector<int64_t> mbps;
+    for (int place : cluster.cards[positions.front()])
+      mbps.push_back(first.nics[static_cast<size_t>(place)].mbps);
+    const auto dealt = deal(mbps, positions.size());
+    for (size_t i = 0; i < dealt.size(); ++i) {
+      std::vector<int>& all = cluster.cards[positions[i]];
+      std::vector<int> mine;
+      for (size_t card : dealt[i]) mine.push_back(all[card]);
+      all = std::move(mine);
+    }
+  }
 }
 
 using NicKey = std::pair<std::string, std::string>;  // host, name
+
+/// Calls `use(key, nic)` for each card of the rank at `position`.
+template <typename Use>
+void for_each_card(const Cluster& cluster, int position, const std::vector<RankInfo>& infos,
+                   const Use& use) {
+  const RankInfo& info = info_of(cluster, position, infos);
+  for (int place : cluster.cards[static_cast<size_t>(position)]) {
+    const Nic& nic = info.nics[static_cast<size_t>(place)];
+    use(NicKey{info.host, nic.name}, nic);
+  }
+}
 
 /// How many border ranks use each NIC.
 std::map<NicKey, uint64_t> users_of_nics(const Cluster& cluster,
                                          const std::vector<RankInfo>& infos) {
   std::map<NicKey, uint64_t> users;
   for (int position : cluster.border) {
-    const RankInfo& info = info_of(cluster, position, infos);
-    if (const Nic* nic = best_nic(info)) ++users[{info.host, nic->name}];
+    for_each_card(cluster, position, infos, [&](const NicKey& key, const Nic&) { ++users[key]; });
   }
   return users;
 }
 
-/// Each border rank's part of its NIC's bandwidth, times a common factor; empty when one is
+/// Each border rank's part of its cards' bandwidth, times a common factor; empty when one is
 /// unknown.
 std::vector<uint64_t> bandwidths(const Cluster& cluster, const std::vector<RankInfo>& infos) {
   const auto users = users_of_nics(cluster, infos);
   std::vector<uint64_t> result;
   for (int position : cluster.border) {
-    const RankInfo& info = info_of(cluster, position, infos);
-    const Nic* nic = best_nic(info);
-    if (nic == nullptr || nic->mbps <= 0) return {};
+    if (cards_mbps(cluster, position, infos) == 0) return {};
+    uint64_t sum = 0;
     // At most 65,536 ranks share a NIC: the factor keeps their parts apart.
-    const uint64_t mbps = static_cast<uint64_t>(nic->mbps);
-    result.push_back(std::max<uint64_t>(1, (mbps << 20U) / users.at({info.host, nic->name})));
+    for_each_card(cluster, position, infos, [&](const NicKey& key, const Nic& nic) {
+      sum += (static_cast<uint64_t>(nic.mbps) << 20U) / users.at(key);
+    });
+    result.push_back(std::max<uint64_t>(1, sum));
   }
   return result;
 }
@@ -67,21 +154,32 @@ uint32_t rounded(uint64_t weight, uint64_t scale, uint64_t largest) {
 /// Whether one flow fills what all border ranks have: one core moves more than such a card.
 bool is_single_flow(const Cluster& cluster, const std::vector<RankInfo>& infos) {
   const auto users = users_of_nics(cluster, infos);
-  const int64_t mbps = card_mbps(info_of(cluster, cluster.border.front(), infos));
+  const int64_t mbps = cards_mbps(cluster, cluster.border.front(), infos);
   return users.size() == 1 && users.begin()->second == cluster.border.size() && mbps > 0 &&
          mbps <= kSingleFlowMbps;
 }
 
-/// The ranks nearest to a NIC, and their shares.
-void find_carriers(Cluster& cluster, const std::vector<RankInfo>& infos) {
-  std::vector<int> distances;
+/// The least distance of each card to a rank that uses it.
+std::map<NicKey, int> least_distances(const Cluster& cluster, const std::vector<RankInfo>& infos) {
+  std::map<NicKey, int> least;
   for (size_t p = 0; p < cluster.ranks.size(); ++p) {
-    const Nic* nic = best_nic(info_of(cluster, static_cast<int>(p), infos));
-    distances.push_back(nic == nullptr ? INT_MAX : nic->distance);
+    for_each_card(cluster, static_cast<int>(p), infos, [&](const NicKey& key, const Nic& nic) {
+      int& distance = least.try_emplace(key, nic.distance).first->second;
+      distance = std::min(distance, nic.distance);
+    });
   }
-  const int nearest = *std::min_element(distances.begin(), distances.end());
-  for (size_t p = 0; p < distances.size(); ++p) {
-    if (distances[p] == nearest) cluster.border.push_back(static_cast<int>(p));
+  return least;
+}
+
+/// The ranks nearest to a card, and their shares; all ranks where none has a card.
+void find_carriers(Cluster& cluster, const std::vector<RankInfo>& infos) {
+  const auto least = least_distances(cluster, infos);
+  for (size_t p = 0; p < cluster.ranks.size(); ++p) {
+    bool carries = least.empty();
+    for_each_card(cluster, static_cast<int>(p), infos, [&](const NicKey& key, const Nic& nic) {
+      carries = carries || nic.distance == least.at(key);
+    });
+    if (carries) cluster.border.push_back(static_cast<int>(p));
   }
   const std::vector<uint64_t> weights = bandwidths(cluster, infos);
   if (weights.empty()) {
@@ -99,11 +197,6 @@ void find_carriers(Cluster& cluster, const std::vector<RankInfo>& infos) {
 }
 
 }  // namespace
-
-int64_t card_mbps(const RankInfo& info) {
-  const Nic* nic = best_nic(info);
-  return nic == nullptr ? 0 : nic->mbps;
-}
 
 std::vector<uint32_t> small_shares(const std::vector<uint64_t>& weights) {
   const uint64_t largest = *std::max_element(weights.begin(), weights.end());
@@ -132,7 +225,18 @@ std::vector<uint32_t> small_shares(const std::vector<uint64_t>& weights) {
   return best;
 }
 
+int64_t cards_mbps(const Cluster& cluster, int position, const std::vector<RankInfo>& infos) {
+  int64_t sum = 0;
+  bool known = true;
+  for_each_card(cluster, position, infos, [&](const NicKey&, const Nic& nic) {
+    known = known && nic.mbps > 0;
+    sum += nic.mbps;
+  });
+  return known ? sum : 0;
+}
+
 void find_border(Cluster& cluster, const std::vector<RankInfo>& infos) {
+  find_cards(cluster, infos);
   find_carriers(cluster, infos);
   cluster.single_flow = is_single_flow(cluster, infos);
 }
@@ -140,10 +244,9 @@ void find_border(Cluster& cluster, const std::vector<RankInfo>& infos) {
 int64_t border_mbps(const Cluster& cluster, const std::vector<RankInfo>& infos) {
   std::map<NicKey, int64_t> nics;
   for (int position : cluster.border) {
-    const RankInfo& info = info_of(cluster, position, infos);
-    const Nic* nic = best_nic(info);
-    if (nic == nullptr || nic->mbps <= 0) return 0;
-    nics[{info.host, nic->name}] = nic->mbps;
+    if (cards_mbps(cluster, position, infos) == 0) return 0;
+    for_each_card(cluster, position, infos,
+                  [&](const NicKey& key, const Nic& nic) { nics[key] = nic.mbps; });
   }
   int64_t sum = 0;
   for (const auto& [key, mbps] : nics) sum += mbps;

@@ -242,11 +242,18 @@ std::string Topology::to_json() const {
   std::vector<Json> ranks, clusters, links;
   for (const RankInfo& info : infos_) ranks.push_back(encode(info));
   for (const Cluster& cluster : clusters_) {
+    std::vector<Json> cards;  // names, by rank
+    for (int rank : cluster.ranks) {
+      std::vector<std::string> names;
+      for (const Nic& nic : this->cards(rank)) names.push_back(nic.name);
+      cards.emplace_back(std::move(names));
+    }
     clusters.push_back({{"vendor", cluster.vendor},
                         {"label", cluster.label},
                         {"ranks", cluster.ranks},
                         {"border", cluster.border},
                         {"shares", cluster.shares},
+                        {"cards", std::move(cards)},
                         {"kernels", cluster.kernels},
                         {"exchanges", cluster.exchanges}});
   }

@@ -229,6 +229,14 @@ Result<Topology> Topology::with(std::vector<Measurement> measured) const {
   return topology;
 }
 
+std::vector<Nic> Topology::cards(int rank) const {
+  const Cluster& cluster = clusters_[static_cast<size_t>(cluster_of(rank))];
+  std::vector<Nic> found;
+  for (int place : cluster.cards[static_cast<size_t>(local_rank(rank))])
+    found.push_back(infos_[static_cast<size_t>(rank)].nics[static_cast<size_t>(place)]);
+  return found;
+}
+
 bool Topology::split_by_host() const {
   std::map<LibraryKey, std::string> host_of;
   return std::any_of(infos_.begin(), infos_.end(), [&](const RankInfo& info) {

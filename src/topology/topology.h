@@ -88,6 +88,8 @@ struct Cluster {
       border;  ///< positions in `ranks` of those nearest to a NIC, ascending; never empty
   std::vector<uint32_t>
       shares;  ///< per border rank, its part of the cluster's bandwidth (small integers, gcd 1)
+  /// Per rank, the cards that it uses: places in its RankInfo::nics, fastest first.
+  std::vector<std::vector<int>> cards;
   bool kernels = true;       ///< of all ranks
   bool exchanges = false;    ///< it has several ranks, whose library exchanges messages on each
   bool single_flow = false;  ///< its border ranks share one card, which one flow fills
@@ -140,6 +142,8 @@ class Topology {
   [[nodiscard]] Status check(const std::vector<Measurement>& measured) const;
   /// The same with these measurements, which are checked.
   [[nodiscard]] Result<Topology> with(std::vector<Measurement> measured) const;
+  /// The cards by which `rank` sends and receives between hosts, fastest first.
+  [[nodiscard]] std::vector<Nic> cards(int rank) const;
   [[nodiscard]] int cluster_of(int rank) const { return cluster_of_[static_cast<size_t>(rank)]; }
   /// Position of `rank` in its cluster.
   [[nodiscard]] int local_rank(int rank) const { return local_rank_[static_cast<size_t>(rank)]; }

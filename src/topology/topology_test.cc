@@ -164,6 +164,97 @@ TEST_CASE("shares follow the bandwidth of each border rank's NIC") {
   CHECK(built(infos).clusters()[0].shares == Shares{1});
 }
 
+using Names = std::vector<std::string>;
+
+Names names_of_cards(const Topology& topology, int rank) {
+  Names names;
+  for (const Nic& nic : topology.cards(rank)) names.push_back(nic.name);
+  return names;
+}
+
+/// `n` ranks of one host with these cards.
+Topology with_cards(int n, const std::vector<Nic>& nics) {
+  std::vector<RankInfo> infos;
+  for (int r = 0; r < n; ++r) {
+    infos.push_back(info(r, "a"));
+    infos.back().nics = nics;
+  }
+  return built(infos);
+}
+
+TEST_CASE("cards equally near are spread over the ranks of a host") {
+  const std::vector<Nic> two = {{"eth0", "", 1000, 0}, {"eth1", "", 1000, 0}};
+  const std::vector<Nic> four = {
+      {"d", "", 500, 0}, {"a", "", 500, 0}, {"b", "", 200, 0}, {"c", "", 200, 0}};
+  CHECK(names_of_cards(with_cards(1, two), 0) == Names{"eth0", "eth1"});
+  CHECK(names_of_cards(with_cards(2, two), 0) == Names{"eth0"});
+  CHECK(names_of_cards(with_cards(2, two), 1) == Names{"eth1"});
+  CHECK(names_of_cards(with_cards(2, four), 0) == Names{"a", "b"});
+  CHECK(names_of_cards(with_cards(2, four), 1) == Names{"d", "c"});
+  CHECK(names_of_cards(with_cards(4, two), 2) == Names{"eth0"});
+  CHECK(with_cards(4, two).clusters()[0].shares == Shares{1, 1, 1, 1});
+  CHECK(with_cards(4, two).clusters()[0].border == Ints{0, 1, 2, 3});
+}
+
+TEST_CASE("ranks that would get unequal rates use all cards that are equally near") {
+  const Topology odd = with_cards(3, {{"eth0", "", 1000, 0}, {"eth1", "", 1000, 0}});
+  CHECK(names_of_cards(odd, 2) == Names{"eth0", "eth1"});
+  CHECK(odd.clusters()[0].shares == Shares{1, 1, 1});
+  const Topology unequal = with_cards(2, {{"eth0", "", 200, 0}, {"eth1", "", 500, 0}});
+  CHECK(names_of_cards(unequal, 0) == Names{"eth1", "eth0"});
+  CHECK(names_of_cards(unequal, 1) == Names{"eth1", "eth0"});
+  CHECK(unequal.clusters()[0].shares == Shares{1, 1});
+}
+
+TEST_CASE("clusters of one host have all of its cards each, and hosts of a cluster their own") {
+  const std::vector<Nic> two = {{"eth0", "", 1000, 0}, {"eth1", "", 1000, 0}};
+  std::vector<RankInfo> infos = {info(0, "a", "x"), info(1, "a", "y"),   info(2, "a", "x"),
+                                 info(3, "a", "y"), gpu(4, "cuda", "x"), gpu(5, "cuda", "x")};
+  infos[5].host = "b";
+  for (auto& one : infos) one.nics = two;
+  const Topology topology = built(infos);
+  CHECK(names_of_cards(topology, 0) == Names{"eth0"});
+  CHECK(names_of_cards(topology, 1) == Names{"eth0"});
+  CHECK(names_of_cards(topology, 2) == Names{"eth1"});
+  CHECK(names_of_cards(topology, 3) == Names{"eth1"});
+  CHECK(names_of_cards(topology, 4) == Names{"eth0", "eth1"});
+  CHECK(names_of_cards(topology, 5) == Names{"eth0", "eth1"});
+}
+
+TEST_CASE("a rank uses its nearest card, once, and none much slower than its fastest") {
+  CHECK(names_of_cards(with_cards(1, {{"far", "", 1000, 3}, {"near", "", 1000, 1}}), 0) ==
+        Names{"near"});
+  CHECK(names_of_cards(with_cards(1, {{"e", "10.0.0.1", 1000, 0}, {"e", "fd00::1", 1000, 0}}), 0) ==
+        Names{"e"});
+  CHECK(names_of_cards(with_cards(1, {{"slow", "", 1000, 0}, {"fast", "", 25'000, 5}}), 0) ==
+        Names{"fast"});
+  CHECK(names_of_cards(with_cards(1, {{"a", "", 250, 0}, {"b", "", 1000, 0}}), 0) ==
+        Names{"b", "a"});
+  CHECK(names_of_cards(with_cards(1, {{"a", "", 0, 0}, {"b", "", 10, 0}}), 0) == Names{"b"});
+  CHECK(names_of_cards(with_cards(1, {{"a", "", 0, 0}, {"b", "", 0, 0}}), 0) == Names{"a", "b"});
+  CHECK(names_of_cards(with_cards(1, {}), 0).empty());
+}
+
+TEST_CASE("each card's traffic is its nearest ranks', whatever other cards' are") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "a")};
+  infos[0].nics = {{"eth0", "", 1000, 1}, {"eth1", "", 3000, 4}};
+  infos[1].nics = {{"eth0", "", 1000, 3}, {"eth1", "", 3000, 4}};
+  infos[2].nics = {{"eth0", "", 1000, 4}, {"eth1", "", 3000, 2}};
+  const Topology topology = built(infos);
+  CHECK(topology.clusters()[0].border == Ints{0, 2});  // rank 1 is further from eth0 than rank 0
+  CHECK(topology.clusters()[0].shares == Shares{1, 3});
+}
+
+TEST_CASE("a link is as fast as the cards of the slower side's border ranks together") {
+  std::vector<RankInfo> infos = {info(0, "a"), info(1, "b"), info(2, "b")};
+  infos[0].nics = {{"x", "", 500, 0}, {"y", "", 200, 0}, {"z", "", 400, 0}};
+  infos[1].nics = infos[2].nics = {{"x", "", 500, 0}, {"y", "", 800, 0}};
+  const Topology topology = built(infos);
+  CHECK(topology.links()[0].mbps == 1100);
+  CHECK(topology.clusters()[1].shares == Shares{1, 1});
+  CHECK_FALSE(topology.clusters()[0].single_flow);
+}
+
 TEST_CASE("small shares stay small, have no common factor and keep proportions") {
   CHECK(small_shares({100, 100}) == Shares{1, 1});
   CHECK(small_shares({25'000, 100'000}) == Shares{1, 4});

@@ -86,6 +86,9 @@ struct PeerId {
   int self = 0;
   int peer = 0;
   size_t window = 0;  ///< bytes of memory for both ends to share, where the transport can
+  /// Names of the cards of this rank and of the peer that are to carry the channel
+  /// (Topology::cards) where hosts have several; empty: any. Hints: ends may differ in them.
+  std::vector<std::string> cards{}, peer_cards{};
 };
 
 /// Where the data of a channel's end lies.

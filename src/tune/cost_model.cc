@@ -50,8 +50,7 @@ LinkCost guess_of(const topology::Link& link) {
 /// What one border rank of the cluster can send at most; 0: unknown.
 double card_bandwidth(const Topology& topology, int cluster) {
   const topology::Cluster& one = topology.clusters()[static_cast<size_t>(cluster)];
-  const int rank = one.ranks[static_cast<size_t>(one.border.front())];
-  return static_cast<double>(card_mbps(topology.infos()[static_cast<size_t>(rank)])) * 1e6 / 8;
+  return static_cast<double>(cards_mbps(one, one.border.front(), topology.infos())) * 1e6 / 8;
 }
 
 /// One rank of each cluster has measured: all border ranks together do so much more as their cards

@@ -226,6 +226,18 @@ Json traffic_of(const Topology& topology, const Subject& subject, uint64_t& cros
   return pairs;
 }
 
+/// What each card of a host sends.
+Json cards_of(const Topology& topology, const Subject& subject) {
+  const verify::Options& options = subject.options;
+  std::vector<Json> cards;
+  for (const plan::CardLoad& load : plan::card_loads(topology, subject.plans, options.count,
+                                                     options.type, options.slice_bytes)) {
+    cards.push_back(
+        {{"host", load.host}, {"card", load.card}, {"mbps", load.mbps}, {"bytes", load.bytes}});
+  }
+  return cards;
+}
+
 /// The answer, but for what is known of a collective alone.
 Result<Json> head_of(const Query& query, const Topology& topology, const Subject& subject) {
   const Signature& call = query.call;
@@ -248,6 +260,7 @@ Result<Json> head_of(const Query& query, const Topology& topology, const Subject
                {"clusters", topology.clusters().size()},
                {"slices", slices_of(topology, subject)},
                {"traffic", std::move(traffic)},
+               {"cards", cards_of(topology, subject)},
                {"cross_bytes", cross_bytes},
                {"least_bytes", least_bytes},
                {"verifier", verdict_of(subject, topology)}};

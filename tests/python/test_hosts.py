@@ -144,3 +144,30 @@ def test_hosts_are_up_soon():
     with EmulatedHosts(4):
         pass
     assert time.monotonic() - start < PROMPT
+
+
+def test_rails_are_apart_shaped_each_and_cut_one_by_one():
+    probe = [sys.executable, "-c", SEND.replace("timeout=300", "timeout=0.7")]
+    with EmulatedHosts(2, rate=["500mbit", "200mbit"]) as hosts:
+        assert hosts.rails == 2
+        assert hosts.card_mbps() == "up0=500,up1=200"
+        assert hosts.interface(1) == "up1"
+        assert hosts.address(1, 1) == "10.77.1.2"
+        shown = subprocess.run(
+            ["tc", "-n", hosts.namespace(0), "qdisc", "show", "dev", "up1"],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        assert "rate 200Mbit" in shown
+        hosts.cut(0, 1)
+        refused = hosts.popen(1, [*probe, hosts.address(0, 1), "1"], stderr=subprocess.DEVNULL)
+        assert refused.wait(HANG) != 0
+        transfer(hosts, 1000)  # by the other rail
+        with pytest.raises(IndexError):
+            hosts.cut(0, 2)
+    for rates in ([], ["1gbit"] * 5):
+        with pytest.raises(ValueError, match="rails"):
+            EmulatedHosts(2, rates)
+    with pytest.raises(ValueError, match="rails"):
+        EmulatedHosts(2, ["1gbit", "1gbit"], sites=2)
+    with pytest.raises(ValueError, match="500mbit"):
+        EmulatedHosts(2, ["fast", "1gbit"]).card_mbps()

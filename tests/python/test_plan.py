@@ -188,6 +188,21 @@ def test_command(tmp_path):
     assert [rank["rank"] for rank in answer["ranks"]] == [1]
 
 
+def test_explain_shows_which_card_carries_what():
+    made = layout.parse("A2B1", nics=["10G"], cards=2)
+    complete = _lib.topology(layout.to_json(made))
+    plan = planned(complete, "all_reduce", count=1 << 20)
+    cards = {(card["host"], card["card"]): card["bytes"] for card in plan["cards"]}
+    assert cards == {(host, card): 2 << 20 for host in ("a0", "b0") for card in ("nic0", "nic1")}
+    console = Console(file=io.StringIO(), width=120)
+    text.show(plan, graph.parse(complete), console, explain=True)
+    assert "Cards of the hosts" in console.file.getvalue()
+    assert "nic1" in console.file.getvalue()
+    without = Console(file=io.StringIO(), width=120)
+    text.show(plan, graph.parse(complete), without)
+    assert "Cards of the hosts" not in without.file.getvalue()
+
+
 @pytest.mark.smoke
 def test_bad_arguments_are_errors_that_name_them(tmp_path):
     file = tmp_path / "t.json"

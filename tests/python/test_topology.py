@@ -73,13 +73,21 @@ def test_letters_may_share_hosts():
 
 def test_border_ranks_are_those_next_to_a_card():
     few = topology_of("A8B1", kinds=["A=cuda"], nics=["100G", "B=450G"], cards=2)
-    assert few.ranks[1].nearest == (graph.Nic("nic1", 100_000, 0),)
+    assert few.clusters[0].cards[1] == (graph.Nic("nic1", 100_000, 0),)
     assert [few.clusters[0].share_of(rank) for rank in (0, 1, 2)] == ["1/2", "1/2", ""]
     assert few.links[0].mbps == 200_000
     each = topology_of("A8B1", kinds=["A=cuda"], nics=["100G", "B=450G"])
     assert each.clusters[0].share_of(7) == "1/8"
     assert each.links[0].mbps == 450_000
     assert topology_of("A8B1").clusters[0].share_of(7) == "1/8"
+
+
+def test_cards_equally_near_are_dealt_out():
+    hosts = topology_of("A4B1", nics=["25G"], cards=2)
+    assert [hosts.clusters[0].cards[rank][0].name for rank in range(4)] == ["nic0", "nic1"] * 2
+    assert [card.name for card in hosts.clusters[1].cards[4]] == ["nic0", "nic1"]
+    assert hosts.links[0].mbps == 50_000
+    assert "nic1 25 Gbit/s" in shown(hosts)
 
 
 def test_a_layout_names_a_letter_that_it_has_not():
@@ -106,8 +114,8 @@ def test_a_layout_names_a_letter_that_it_has_not():
     ],
 )
 def test_a_card_without_a_speed_is_what_its_device_usually_has(kind, gbit):
-    assert topology_of("AB", kinds=[kind]).ranks[0].nearest[0].mbps == gbit * 1000
-    assert topology_of("AB", kinds=[kind], nics=["25G"]).ranks[0].nearest[0].mbps == 25_000
+    assert topology_of("AB", kinds=[kind]).clusters[0].cards[0][0].mbps == gbit * 1000
+    assert topology_of("AB", kinds=[kind], nics=["25G"]).clusters[0].cards[0][0].mbps == 25_000
 
 
 def random_topology(seed):

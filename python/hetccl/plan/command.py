@@ -78,7 +78,11 @@ Depth = Annotated[
     typer.Option(metavar="N", callback=_up_to(_INT), help="As HETCCL_DEPTH; 0: as hetccl chooses."),
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Show every plan it was chosen from, and what each costs.")
+    bool,
+    typer.Option(
+        "--explain",
+        help="Show the plans it was chosen from, their costs, and what each card carries.",
+    ),
 ]
 ShowCode = Annotated[
     bool, typer.Option("--code", help="List the instructions that run, not only the plan's steps.")

@@ -11,7 +11,7 @@ from rich.text import Text
 from hetccl.drawing import colour_of
 from hetccl.plan.description import Description, RankPlan, name_of, regions_of
 from hetccl.topology.graph import Topology
-from hetccl.units import counted, duration, size
+from hetccl.units import bandwidth, counted, duration, size
 
 _ITEMS = 4  # shards or transfers of one step that are spelt out
 _BARRIER_PROVES = "no rank passes before every rank has come, no deadlock"
@@ -84,6 +84,25 @@ def _traffic(plan: Description, topology: Topology) -> Table:
     return table
 
 
+def _cards(plan: Description, topology: Topology) -> Table:
+    """Which card of each host carries what."""
+    table = Table(title="Cards of the hosts", title_justify="left", title_style="bold", box=None,
+                  header_style="dim", pad_edge=False)  # fmt: skip
+    for column in ("host", "card", "rate", "sends", "of the host", "card's time"):
+        table.add_column(column, justify="left" if column in ("host", "card") else "right")
+    names = topology.hosts
+    for card in plan["cards"]:
+        total = sum(one["bytes"] for one in plan["cards"] if one["host"] == card["host"]) or 1
+        table.add_row(
+            Text(names[card["host"]]), Text(card["card"]), bandwidth(card["mbps"]),
+            size(card["bytes"]), f"{card['bytes'] / total:.0%}",
+            duration(card["bytes"] * 8e-6 / card["mbps"]) if card["mbps"] else "",
+        )  # fmt: skip
+    table.caption = "without what a vendor's library sends inside its cluster"
+    table.caption_justify = "left"
+    return table
+
+
 def _steps(plan: RankPlan, topology: Topology) -> Table:
     share = topology.clusters[plan.cluster].share_of(plan.rank)
     role = f", carries {share} of its cluster's traffic" if share else ""
@@ -146,7 +165,7 @@ def show(
 ) -> None:
     """The call, what crosses between clusters, the verifier's word; then each rank's steps.
 
-    With `explain` also the plans that were not taken.
+    With `explain` also the plans that were not taken, and which card of a host carries what.
     """
     console = console or Console()
     console.print(_facts(plan, topology))
@@ -156,6 +175,9 @@ def show(
     if plan["traffic"]:
         console.print()
         console.print(_traffic(plan, topology))
+    if explain and any(card["bytes"] for card in plan["cards"]):
+        console.print()
+        console.print(_cards(plan, topology))
     for rank in plan.ranks:
         console.print()
         console.print(_steps(rank, topology))

@@ -59,17 +59,21 @@ def find_device(vendor: str, model: str) -> Device:
 def find_bandwidths(topology: Mapping[str, Any], clusters_in_hosts: bool) -> dict[str, float]:
     """Bytes/s by level: those of the slowest device or host. What is unknown is left out.
 
-    Between hosts all network cards of a host count, in one direction. Clusters on one host
-    exchange data through the host's memory.
+    Between hosts the network cards count that a host's ranks use, in one direction. Clusters on
+    one host exchange data through the host's memory.
     """
     devices = [find_device(rank["vendor"], rank.get("model", "")) for rank in topology["ranks"]]
     inside = min(device.host for device in devices) * 1e9
     found = {"pair": min(device.pair for device in devices) * 1e9, "host": inside}
     cards: dict[str, dict[str, int]] = {}
+    used: dict[int, list[str]] = {}
+    for cluster in topology["clusters"]:
+        used.update(zip(cluster["ranks"], cluster["cards"], strict=True))
     for rank in topology["ranks"]:
+        mbps = {card["name"]: card["mbps"] for card in rank.get("nics", [])}
         of_host = cards.setdefault(rank["host"], {})
-        for card in rank.get("nics", []):
-            of_host[card["name"]] = max(of_host.get(card["name"], 0), card["mbps"])
+        for name in used[rank["rank"]]:
+            of_host[name] = max(of_host.get(name, 0), mbps[name])
     network = min(sum(of_host.values()) for of_host in cards.values()) * 1e6 / 8
     if network:
         found["cluster"] = found["all"] = network

@@ -35,22 +35,18 @@ class Rank:
     label: str
     nics: tuple[Nic, ...]
 
-    @property
-    def nearest(self) -> tuple[Nic, ...]:
-        """The cards at the least distance: one of them carries what the rank sends."""
-        least = min((nic.distance for nic in self.nics), default=0)
-        return tuple(nic for nic in self.nics if nic.distance == least)
-
 
 @dataclass(frozen=True)
 class Cluster:
-    """Ranks that one vendor's library joins. `shares` is each border rank's part, by rank."""
+    """Ranks that one vendor's library joins. By rank: `shares`, each border rank's part, and the
+    `cards` by which it sends and receives, fastest first."""
 
     number: int
     vendor: str
     label: str
     ranks: tuple[int, ...]
     shares: dict[int, int]
+    cards: dict[int, tuple[Nic, ...]]
 
     def share_of(self, rank: int) -> str:
         """ "1/4", or "" where the rank carries nothing to other clusters."""
@@ -149,6 +145,11 @@ def link_text(kind: str, mbps: int) -> str:
     return kind if kind == "shm" else f"{kind} {bandwidth(mbps)}"
 
 
+def _card(rank: Rank, name: str) -> Nic:
+    """Of several addresses of one card the fastest counts."""
+    return max((nic for nic in rank.nics if nic.name == name), key=lambda nic: nic.mbps)
+
+
 def parse(text: str) -> Topology:
     """From the text of hetcclTopologyDescribe or hetcclCommGetTopology, which is complete."""
     raw: dict[str, Any] = json.loads(text)
@@ -165,6 +166,10 @@ def parse(text: str) -> Topology:
             {
                 cluster["ranks"][position]: share
                 for position, share in zip(cluster["border"], cluster["shares"], strict=True)
+            },
+            {
+                rank: tuple(_card(ranks[rank], name) for name in names)
+                for rank, names in zip(cluster["ranks"], cluster["cards"], strict=True)
             },
         )
         for number, cluster in enumerate(raw["clusters"])

@@ -17,7 +17,8 @@ _HEAD, _PART_HEAD, _GAP = 32.0, 28.0, 12.0
 
 
 def _chip_title(cluster: Cluster, rank: Rank) -> str:
-    nics = ", ".join(f"{nic.name} {bandwidth(nic.mbps)}" for nic in rank.nics) or "no NIC"
+    cards = cluster.cards[rank.rank]
+    nics = ", ".join(f"{nic.name} {bandwidth(nic.mbps)}" for nic in cards) or "no NIC"
     share = cluster.share_of(rank.rank)
     role = f"border rank: carries {share} of its cluster's traffic" if share else "inner rank"
     return f"rank {rank.rank}: {rank.model or rank.vendor}; {role}; {nics}"

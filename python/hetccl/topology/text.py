@@ -18,14 +18,13 @@ _PAIRS = 15  # links that are listed one by one; more are listed by line
 _ROWS = 16  # of one cluster on one host
 
 
-def _nics(rank: Rank) -> str:
-    # A card that has several addresses is listed with each.
-    return ", ".join(dict.fromkeys(f"{nic.name} {bandwidth(nic.mbps)}" for nic in rank.nearest))
+def _cards(cluster: Cluster, rank: Rank) -> str:
+    return ", ".join(f"{nic.name} {bandwidth(nic.mbps)}" for nic in cluster.cards[rank.rank])
 
 
 def _facts(cluster: Cluster, rank: Rank) -> tuple[str, str, str]:
     model = rank.model or rank.architecture
-    return model, cluster.share_of(rank.rank), _nics(rank)
+    return model, cluster.share_of(rank.rank), _cards(cluster, rank)
 
 
 def _rows(cluster: Cluster, ranks: list[Rank]) -> Iterator[tuple[str, ...]]:
@@ -36,12 +35,12 @@ def _rows(cluster: Cluster, ranks: list[Rank]) -> Iterator[tuple[str, ...]]:
 
 def _part(cluster: Cluster, ranks: list[Rank], show_all: bool) -> RenderableType:
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("rank", "model", "carries", "nearest NIC"):
+    for column in ("rank", "model", "carries", "by card"):
         table.add_column(column)
     rows = list(_rows(cluster, ranks))
     for row in rows if show_all else rows[:_ROWS]:
-        numbers, model, share, nics = map(Text, row)
-        table.add_row(numbers, model, share or Text("-", style="dim"), nics)
+        numbers, model, share, cards = map(Text, row)
+        table.add_row(numbers, model, share or Text("-", style="dim"), cards)
     if len(rows) > _ROWS and not show_all:
         return Group(table, Text(f"and {len(rows) - _ROWS} rows more: --all", style="dim"))
     return table

@@ -1,6 +1,8 @@
-// What a peer must know to dial this rank: where it listens, and with how many streams per channel.
+// What a peer must know to dial this rank: where it listens, by which cards, and with how many
+// streams per channel.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "net/socket.h"
@@ -10,11 +12,25 @@ namespace hetccl::transport::tcp {
 
 inline constexpr uint32_t kMaxStreams = 32;
 inline constexpr size_t kMaxAddresses = 16;
+inline constexpr size_t kMaxCardName = 15;  // of an interface of Linux
+
+/// The card of an address.
+struct CardOf {
+  std::string name;  ///< its interface; "" where that carries no data unless nothing else does
+  int prefix_bits = 0;
+  int64_t mbps = 0;  ///< 0: unknown
+};
 
 struct Endpoint {
   uint32_t streams = 1;
   std::vector<net::SocketAddress> addresses;
+  std::vector<CardOf> cards;  ///< of each address, or none at all
 };
+
+/// Where `interfaces` listen at `port`; of many the first kMaxAddresses. Those that are not among
+/// `cards` have no card.
+Endpoint endpoint_of(const std::vector<net::Interface>& interfaces,
+                     const std::vector<std::string>& cards, uint16_t port, uint32_t streams);
 
 Address encode(const Endpoint& endpoint);
 /// InvalidArgument where the bytes are not an endpoint.

@@ -8,6 +8,7 @@
 #include "base/exception.h"
 #include "base/thread.h"
 #include "net/reminder.h"
+#include "transport/tcp/routes.h"
 
 namespace hetccl::transport::tcp {
 
@@ -30,6 +31,7 @@ struct Connector::Dial {
   [[nodiscard]] std::string why() const {
     return refusal.ok() ? "it has not answered" : refusal.message();
   }
+  std::vector<net::Route> routes;  // best first
   std::optional<net::Connecting> connecting;
   Fd fd;
   std::optional<net::DialHandshake> handshake;
@@ -42,8 +44,8 @@ struct Connector::Dial {
 
 // One channel that is being made.
 struct Connector::Attempt {
-  Attempt(Acceptor& acceptor, const PeerId& with, Endpoint at, const net::Secret& secret,
-          const WaitLimit& within, Connected then)
+  Attempt(Acceptor& acceptor, const Endpoint& own, const PeerId& with, Endpoint at,
+          const net::Secret& secret, const WaitLimit& within, Connected then)
       : id(with),
         peer(std::move(at)),
         limit(within),
@@ -51,7 +53,9 @@ struct Connector::Attempt {
         connected(std::move(then)),
         expectation(acceptor, id, secret),
         reminder(*within.clock) {
-    if (dials_itself()) dials.resize(peer.streams);
+    if (!dials_itself()) return;
+    for (auto& routes : routes_between(own, peer, id.cards, id.peer_cards))
+      dials.emplace_back().routes = std::move(routes);
   }
   [[nodiscard]] bool dials_itself() const { return id.self < id.peer; }
   /// A stream that is being dialled: one that was refused, where there is one; else null.
@@ -81,14 +85,15 @@ Result<std::unique_ptr<Connector>> Connector::create(std::unique_ptr<Acceptor> a
                                                      const Endpoint& own,
                                                      net::Encryption encryption, const Log& log) {
   HETCCL_ASSIGN(auto bell, Waker::create());
-  return std::unique_ptr<Connector>(new Connector(std::move(acceptor), net::list_of(own.addresses),
-                                                  std::move(encryption), log, std::move(bell)));
+  return std::unique_ptr<Connector>(
+      new Connector(std::move(acceptor), own, std::move(encryption), log, std::move(bell)));
 }
 
-Connector::Connector(std::unique_ptr<Acceptor> acceptor, std::string where,
-                     net::Encryption encryption, const Log& log, std::unique_ptr<Waker> bell)
+Connector::Connector(std::unique_ptr<Acceptor> acceptor, Endpoint own, net::Encryption encryption,
+                     const Log& log, std::unique_ptr<Waker> bell)
     : acceptor_(std::move(acceptor)),
-      where_(std::move(where)),
+      own_(std::move(own)),
+      where_(net::list_of(own_.addresses)),
       encryption_(std::move(encryption)),
       log_(log),
       bell_(std::move(bell)) {}
@@ -100,7 +105,7 @@ Connector::~Connector() {
 Status Connector::connect(const PeerId& id, const Endpoint& peer, const net::Secret& secret,
                           const WaitLimit& limit, Connected connected) {
   auto attempt =
-      std::make_unique<Attempt>(*acceptor_, id, peer, secret, limit, std::move(connected));
+      std::make_unique<Attempt>(*acceptor_, own_, id, peer, secret, limit, std::move(connected));
   if (!attempt->expectation.valid()) return system_error("eventfd for connecting", errno);
   const std::lock_guard lock(mutex_);
   HETCCL_TRY(start());
@@ -226,6 +231,18 @@ void Connector::remind(const Attempt& attempt) const {
            one.connecting ? net::kReachRemedy : one.why().c_str());
 }
 
+// A card that reaches no other is mostly a cable, or a network that only looks like the peer's. Its
+// next connections try it briefly: they may be many, one after the other.
+void Connector::note_detour(const Attempt& attempt, const Dial& one) {
+  const net::Route& wanted = one.routes.front();
+  if (!wanted.from || one.connecting->route().text() == wanted.text()) return;
+  detours_.insert(wanted.card);
+  Log{log_.level, attempt.id.self}.warn(
+      "no connection to rank %d at %s: it goes to %s instead, and the card carries less. Check its "
+      "cable and network, or leave it out (HETCCL_SOCKET_IFNAME)",
+      attempt.id.peer, wanted.text().c_str(), one.connecting->route().text().c_str());
+}
+
 // Dials the stream if it is to be dialled now, or goes on with it.
 Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, TimePoint& again) {
   if (one.done()) return {};
@@ -234,10 +251,15 @@ Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, Tim
       again = std::min(again, one.again);
       return {};
     }
-    if (!one.connecting) one.connecting.emplace(attempt.peer.addresses, now);
+    if (!one.connecting) {
+      net::Route& first = one.routes.front();
+      first.patient = first.patient && !detours_.contains(first.card);
+      one.connecting.emplace(one.routes, now);
+    }
     auto connected = one.connecting->advance(now, again);
     if (!connected) return {};
     HETCCL_ASSIGN(one.fd, std::move(*connected));
+    note_detour(attempt, one);
     one.connecting.reset();
     const net::Hello hello{kPurpose, static_cast<uint32_t>(&one - attempt.dials.data()),
                            attempt.id.communicator, attempt.id.self, attempt.id.peer};

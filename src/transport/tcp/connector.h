@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,7 +53,7 @@ class Connector {
   struct Attempt;
   using Attempts = std::list<std::unique_ptr<Attempt>>;
 
-  Connector(std::unique_ptr<Acceptor> acceptor, std::string where, net::Encryption encryption,
+  Connector(std::unique_ptr<Acceptor> acceptor, Endpoint own, net::Encryption encryption,
             const Log& log, std::unique_ptr<Waker> bell);
   Status start();  // with mutex_ held
   bool take_arrived();
@@ -63,15 +64,18 @@ class Connector {
   Status advance_stream(Attempt& attempt, Dial& one, TimePoint now, TimePoint& again);
   [[nodiscard]] Status too_late(const Attempt& attempt) const;
   void remind(const Attempt& attempt) const;
+  void note_detour(const Attempt& attempt, const Dial& one);
   static Status shake_hands(Dial& one, TimePoint now, TimePoint& again);
   static void add_sources(const Attempt& attempt, std::vector<pollfd>& sources);
 
   const std::unique_ptr<Acceptor> acceptor_;
-  const std::string where_;
+  const Endpoint own_;
+  const std::string where_;  // own_
   const net::Encryption encryption_;
   const Log log_;
   const std::unique_ptr<Waker> bell_;  // an attempt has arrived
   Attempts attempts_;                  // the thread's
+  std::set<std::string> detours_;      // the thread's: cards that reached some peer in vain
   std::mutex mutex_;                   // guards what follows
   Attempts arrived_;
   bool serving_ = false;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "net/path.h"
@@ -66,14 +67,13 @@ struct Stream;
 
 /// The streams of a channel that one thread moves.
 struct Share final : Kicked {
-  Share(TcpChannel& owner, Poller& its_poller, size_t its_index)
-      : channel(owner), poller(its_poller), index(its_index) {}
+  Share(TcpChannel& owner, Poller& its_poller) : channel(owner), poller(its_poller) {}
   bool on_kick(size_t* budget) override;
 
   TcpChannel& channel;
   Poller& poller;
-  const size_t index;  // in the channel: also of its first stream
   std::vector<std::unique_ptr<Stream>> streams;
+  size_t lane = 0;          // the lowest of its streams
   size_t next = 0;          // the stream whose turn it is to write
   bool unfinished = false;  // when it last wrote, more was left to assign
 
@@ -83,14 +83,15 @@ struct Share final : Kicked {
 };
 
 struct Stream final : Watched {
-  Stream(net::Wire its_wire, Share& its_share, size_t its_index)
-      : wire(std::move(its_wire)), share(its_share), index(its_index) {}
+  Stream(net::Wire its_wire, Share& its_share, std::string its_card, size_t its_lane)
+      : wire(std::move(its_wire)), share(its_share), card(std::move(its_card)), lane(its_lane) {}
   bool on_events(uint32_t events, size_t* budget) override;
 
   net::Wire wire;
   net::Path path;  // of the engine's driver
   Share& share;
-  const size_t index;  // in the channel
+  const std::string card;  // that it goes by; "": that of all
+  const size_t lane;       // its number among the channel's streams of that card
   PieceWriter writer;
   PieceReader reader;
   uint64_t reading = 0;          // the message that payload belongs to

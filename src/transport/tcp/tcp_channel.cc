@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 
 namespace hetccl::transport::tcp {
 
@@ -12,6 +13,9 @@ namespace {
 // Large enough that its header and system call weigh nothing, small enough that a few pieces are
 // always there for every stream.
 constexpr size_t kPieceBytes = 256 << 10;
+// Where cards differ, a piece on the slowest must not outlast what the others carry meanwhile: it
+// takes a millisecond, but no less than this.
+constexpr size_t kLeastPieceBytes = 64 << 10;
 // From this size on consecutive pieces take turns over the streams; smaller ones stay on one, whose
 // window is warm.
 constexpr size_t kTurnBytes = 32 << 10;
@@ -20,8 +24,20 @@ constexpr size_t kPostBudget = 1 << 20;
 
 constexpr uint32_t kGone = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 
-bool admits(const Parcel& transfer, size_t stream) {
-  return transfer.streams == 0 || stream < transfer.streams;
+size_t piece_bytes_for(const std::vector<CardOf>& cards) {
+  std::map<std::string, int64_t> mbps;
+  for (const CardOf& card : cards) mbps[card.name] = card.mbps;
+  if (mbps.size() < 2) return kPieceBytes;
+  const auto slower = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const int64_t slowest = std::min_element(mbps.begin(), mbps.end(), slower)->second;
+  if (slowest == 0) return kPieceBytes;
+  constexpr int64_t kBytesPerMillisecond = 1'000'000 / 8 / 1000;  // of 1 Mbit/s
+  return std::clamp(static_cast<size_t>(slowest * kBytesPerMillisecond), kLeastPieceBytes,
+                    kPieceBytes);
+}
+
+bool admits(const Parcel& transfer, size_t lane) {
+  return transfer.streams == 0 || lane < transfer.streams;
 }
 
 void spend(size_t* budget, size_t bytes) {
@@ -38,26 +54,34 @@ bool Share::on_kick(size_t* budget) {
   return channel.on_kick(*this, budget);
 }
 
-TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Movers> movers)
+TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, const std::vector<CardOf>& cards,
+                       std::shared_ptr<Movers> movers)
     : peer_(peer),
-      n_streams_(wires.size()),
+      piece_bytes_(piece_bytes_for(cards)),
       movers_(std::move(movers)),
       out_of_memory_(
           error(ErrorCode::SystemError, "no memory to go on with data of rank %d", peer)),
       streams_left_(static_cast<int>(wires.size())) {
   const size_t n = std::min(movers_->count(), wires.size());
   for (size_t i = 0; i < n; ++i)
-    shares_.push_back(std::make_unique<Share>(*this, movers_->poller(i), i));
+    shares_.push_back(std::make_unique<Share>(*this, movers_->poller(i)));
+  std::map<std::string, size_t> lanes;  // by card
   for (size_t i = 0; i < wires.size(); ++i) {
     Share& share = *shares_[i % n];
-    share.streams.push_back(std::make_unique<Stream>(std::move(wires[i]), share, i));
+    const std::string card = cards.empty() ? "" : cards[i].name;
+    const size_t lane = lanes[card]++;
+    n_lanes_ = std::max(n_lanes_, lane + 1);
+    share.lane = share.streams.empty() ? lane : std::min(share.lane, lane);
+    share.streams.push_back(std::make_unique<Stream>(std::move(wires[i]), share, card, lane));
   }
 }
 
 Result<std::unique_ptr<TcpChannel>> TcpChannel::create(int peer, std::vector<net::Wire> wires,
+                                                       const std::vector<CardOf>& cards,
                                                        std::shared_ptr<Movers> movers) {
   HETCCL_TRY(movers->start());
-  std::unique_ptr<TcpChannel> channel(new TcpChannel(peer, std::move(wires), std::move(movers)));
+  std::unique_ptr<TcpChannel> channel(
+      new TcpChannel(peer, std::move(wires), cards, std::move(movers)));
   for (const auto& share : channel->shares_) {
     const Poller::Pause pause(share->poller);
     channel->watch_all(*share);
@@ -100,33 +124,33 @@ void TcpChannel::post_send(const Parcel& transfer) {
 
 // Kicks a mover for each piece that the driver does not write at once.
 void TcpChannel::share_out(const Parcel& transfer, bool idle) {
-  size_t pieces = (transfer.bytes + kPieceBytes - 1) / kPieceBytes;
+  size_t pieces = (transfer.bytes + piece_bytes_ - 1) / piece_bytes_;
   if (idle) pieces -= std::min<size_t>(pieces, 1);
   const size_t others = shares_.size() - 1;
   for (size_t i = 0; i < others && pieces > 0; ++i) {
     Share& share = *shares_[1 + next_share_];
     next_share_ = (next_share_ + 1) % others;
-    if (!share.idle || !admits(transfer, share.index)) continue;
+    if (!share.idle || !admits(transfer, share.lane)) continue;
     share.idle = false;
     share.poller.kick(share);
     --pieces;
   }
 }
 
-// Whether the stream of that index, or the first one of the share of that index, may write now.
-bool TcpChannel::may_write(size_t index) {
-  return has_unassigned() && admits(sends_[unassigned_].transfer, index);
+// Whether streams of that lane may write now.
+bool TcpChannel::may_write(size_t lane) {
+  return has_unassigned() && admits(sends_[unassigned_].transfer, lane);
 }
 
 bool TcpChannel::assign(Stream& stream) {
   std::lock_guard lock(mutex_);
-  if (!may_write(stream.index)) return false;
+  if (!may_write(stream.lane)) return false;
   Sending& sending = sends_[unassigned_];
   const Parcel& transfer = sending.transfer;
   Header header;
   header.number = sends_completed_ + unassigned_;
   header.offset = sending.assigned;
-  header.bytes = std::min(kPieceBytes, transfer.bytes - sending.assigned);
+  header.bytes = std::min(piece_bytes_, transfer.bytes - sending.assigned);
   header.total = transfer.bytes;
   header.info = transfer.info;
   stream.writer.start(header, static_cast<const std::byte*>(transfer.data) + sending.assigned);
@@ -159,7 +183,7 @@ bool TcpChannel::write_all(Share& share, size_t* budget) {
   }
   {
     std::lock_guard lock(mutex_);
-    share.unfinished = may_write(share.index);
+    share.unfinished = may_write(share.lane);
     share.idle = !share.unfinished;
   }
   watch_all(share);
@@ -172,7 +196,7 @@ Io TcpChannel::write(Stream& stream, size_t* budget) {
   const size_t header_left = stream.writer.header_left();
   const Io result = stream.writer.write(stream.wire, &written);
   if (result == Io::Failed) {
-    fail(stream.share, closed(stream.wire.failure()));
+    fail(stream.share, closed(stream, stream.wire.failure()));
     return result;
   }
   stream.full = result == Io::Blocked;
@@ -273,7 +297,7 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
     if (result == Io::Blocked) break;
     moved = true;
     if (result == Io::Failed) {
-      fail(stream.share, closed(stream.wire.failure()));
+      fail(stream.share, closed(stream, stream.wire.failure()));
     } else if (result == Io::Closed) {
       end_stream(stream);
     } else {
@@ -356,7 +380,8 @@ bool TcpChannel::count_payload(uint64_t message, size_t bytes) {
 void TcpChannel::end_stream(Stream& stream) {
   stream.ended = true;
   const bool last = streams_left_.fetch_sub(1) == 1;
-  if (last || !stream.reader.empty()) fail(stream.share, closed("by that rank, or it is gone"));
+  if (last || !stream.reader.empty())
+    fail(stream.share, closed(stream, "by that rank, or it is gone"));
 }
 
 bool TcpChannel::on_events(Stream& stream, uint32_t events, size_t* budget) {
@@ -414,8 +439,13 @@ void TcpChannel::tell_engine(const Share& share) {
   if (&share != shares_.front().get()) movers_->engine().ring();
 }
 
-Status TcpChannel::closed(const std::string& why) const {
-  return error(ErrorCode::RemoteError, "connection to rank %d closed (%s)", peer_, why.c_str());
+Status TcpChannel::closed(const Stream& stream, const std::string& why) const {
+  return error(ErrorCode::RemoteError, "%s closed (%s)", text_of(stream).c_str(), why.c_str());
+}
+
+std::string TcpChannel::text_of(const Stream& stream) const {
+  const std::string text = format("connection to rank %d", peer_);
+  return stream.card.empty() ? text : text + " by network card " + stream.card;
 }
 
 // Keeps the first failure.
@@ -443,9 +473,12 @@ void TcpChannel::check_path(TimePoint now, Duration limit) {
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
       fail(*shares_.front(),
            error(ErrorCode::RemoteError,
-                 "connection to rank %d is cut: its host has acknowledged nothing for %lld ms, "
-                 "though data is on its way; check the network between the two hosts",
-                 peer_, static_cast<long long>(ms)));
+                 "%s is cut: its host has acknowledged nothing for %lld ms, though data is on its "
+                 "way; check the network between the two hosts%s",
+                 text_of(*stream).c_str(), static_cast<long long>(ms),
+                 stream->card.empty() ? ""
+                                      : ", and that card and its cable at both ends; "
+                                        "HETCCL_SOCKET_IFNAME leaves it out"));
     }
   }
 }

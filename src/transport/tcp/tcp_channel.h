@@ -11,9 +11,11 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/fifo.h"
+#include "transport/tcp/address.h"
 #include "transport/tcp/movers.h"
 #include "transport/tcp/stream.h"
 
@@ -21,8 +23,10 @@ namespace hetccl::transport::tcp {
 
 class TcpChannel final : public Channel {
  public:
-  /// `wires` are connected and authenticated; they are watched from now on.
+  /// `wires` are connected and authenticated; they are watched from now on. `cards`: by which each
+  /// goes, where this host has several; else empty.
   static Result<std::unique_ptr<TcpChannel>> create(int peer, std::vector<net::Wire> wires,
+                                                    const std::vector<CardOf>& cards,
                                                     std::shared_ptr<Movers> movers);
   ~TcpChannel() override;
 
@@ -37,7 +41,8 @@ class TcpChannel final : public Channel {
   [[nodiscard]] std::optional<MessageInfo> incoming() override;
   [[nodiscard]] const Status& status() const override { return failed() ? status_ : fine_; }
   void close() override;
-  [[nodiscard]] size_t streams() const override { return n_streams_; }
+  /// Of that card which has most: Parcel::streams are those of each card.
+  [[nodiscard]] size_t streams() const override { return n_lanes_; }
 
   // Called by the thread that the share or stream belongs to.
   bool on_events(Stream& stream, uint32_t events, size_t* budget);
@@ -60,11 +65,12 @@ class TcpChannel final : public Channel {
     bool header_seen = false;
   };
 
-  TcpChannel(int peer, std::vector<net::Wire> wires, std::shared_ptr<Movers> movers);
+  TcpChannel(int peer, std::vector<net::Wire> wires, const std::vector<CardOf>& cards,
+             std::shared_ptr<Movers> movers);
   // Sending.
   // With mutex_ held.
   void share_out(const Parcel& transfer, bool idle);
-  [[nodiscard]] bool may_write(size_t index);
+  [[nodiscard]] bool may_write(size_t lane);
   bool write_all(Share& share, size_t* budget);
   bool assign(Stream& stream);
   Io write(Stream& stream, size_t* budget);
@@ -88,10 +94,12 @@ class TcpChannel final : public Channel {
   void fail(Share& share, Status status);
   void record(Status status);
   void forget(Share& share);  // its streams are no longer watched
-  [[nodiscard]] Status closed(const std::string& why) const;
+  [[nodiscard]] Status closed(const Stream& stream, const std::string& why) const;
+  [[nodiscard]] std::string text_of(const Stream& stream) const;
 
   const int peer_;
-  const size_t n_streams_;
+  size_t n_lanes_ = 1;
+  const size_t piece_bytes_;  // at most
   const std::shared_ptr<Movers> movers_;
   std::vector<std::unique_ptr<Share>> shares_;  // the engine's is the first
   const Status fine_;

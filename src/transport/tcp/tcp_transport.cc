@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "base/cores.h"
 #include "base/descriptors.h"
 #include "base/exception.h"
 #include "transport/tcp/connector.h"
+#include "transport/tcp/routes.h"
 #include "transport/tcp/tcp_channel.h"
 
 namespace hetccl::transport {
@@ -20,6 +22,10 @@ using tcp::Endpoint;
 using tcp::Movers;
 using tcp::TcpChannel;
 
+// Of a stream beside those of other cards: more than one message of a socket's wake-up needs, and
+// half a millisecond's at 2 Gbit/s.
+constexpr int kUnsentBytes = 128 << 10;
+
 // By default an eighth of the cores, which are shared with other ranks and the user's threads.
 size_t threads_of(const Config& config) {
   if (config.tcp_threads >= 0) return static_cast<size_t>(config.tcp_threads);
@@ -30,6 +36,14 @@ size_t threads_of(const Config& config) {
 uint32_t streams_of(const Config& config) {
   if (config.tcp_streams > 0) return static_cast<uint32_t>(config.tcp_streams);
   return std::max(2U, static_cast<uint32_t>(threads_of(config)) + 1);
+}
+
+// A rank may use all cards of its host: each needs one.
+uint32_t streams_for(const Config& config, size_t n_cards) {
+  constexpr size_t kMost = 8;
+  const uint32_t streams = streams_of(config);
+  if (config.tcp_streams > 0) return streams;
+  return std::max(streams, static_cast<uint32_t>(std::min(n_cards, kMost)));
 }
 
 // Of one channel, while it connects: its streams, and the bell that tells when they are there.
@@ -47,7 +61,8 @@ class TcpTransport final : public Transport {
   void connect_later(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
                      const WaitLimit& limit, Connected connected) override;
   Status reserve(size_t channels) override {
-    return reserve_descriptors(channels * descriptors_of(streams_of(config_)));
+    return reserve_descriptors(channels *
+                               descriptors_of(std::max(own_.streams, streams_of(config_))));
   }
   void forget(uint64_t communicator, int self) override {
     if (connector_) connector_->forget(communicator, self);
@@ -68,26 +83,26 @@ class TcpTransport final : public Transport {
   const Log log_;
   const std::shared_ptr<Movers> movers_;
   std::unique_ptr<Connector> connector_;
+  Endpoint own_;
   Address address_;
 };
 
 Result<Address> TcpTransport::listen() {
   if (connector_) return address_;
-  Endpoint endpoint;
-  endpoint.streams = streams_of(config_);
   HETCCL_ASSIGN(net::Listener listener, net::listen(config_));
   HETCCL_ASSIGN(const auto interfaces, net::interfaces(config_));
-  for (const net::Interface& interface : interfaces)
-    endpoint.addresses.push_back(interface.address.with_port(listener.port));
-  address_ = tcp::encode(endpoint);
+  const auto cards = net::names_of(net::cards_among(interfaces, config_));
+  const uint32_t streams = streams_for(config_, cards.size());
+  own_ = tcp::endpoint_of(interfaces, cards, listener.port, streams);
+  address_ = tcp::encode(own_);
   net::Encryption encryption;
   if (config_.encrypt) {
     HETCCL_ASSIGN(encryption, net::TlsContext::create());
   }
   HETCCL_ASSIGN(auto acceptor,
-                tcp::Acceptor::start(std::move(listener), endpoint.streams, encryption, log_));
+                tcp::Acceptor::start(std::move(listener), streams, encryption, log_));
   HETCCL_ASSIGN(connector_,
-                Connector::create(std::move(acceptor), endpoint, std::move(encryption), log_));
+                Connector::create(std::move(acceptor), own_, std::move(encryption), log_));
   return address_;
 }
 
@@ -121,9 +136,18 @@ Status TcpTransport::begin(const PeerId& id, const Address& address,
 
 Result<std::unique_ptr<Channel>> TcpTransport::open(int peer, Connector::Wires wires) {
   HETCCL_TRY(wires.status());
-  for (const net::Wire& wire : wires.value())
+  std::vector<tcp::CardOf> cards;
+  std::set<std::string> names;
+  for (const net::Wire& wire : wires.value()) {
     net::keep_alive(wire.fd(), std::chrono::milliseconds(config_.liveness_ms));
-  HETCCL_ASSIGN(auto channel, TcpChannel::create(peer, std::move(wires).value(), movers_));
+    if (tcp::count_cards(own_) < 2) continue;
+    cards.push_back(tcp::card_at(net::own_address(wire.fd()), own_));
+    names.insert(cards.back().name);
+  }
+  if (names.size() > 1) {
+    for (const net::Wire& wire : wires.value()) net::limit_unsent(wire.fd(), kUnsentBytes);
+  }
+  HETCCL_ASSIGN(auto channel, TcpChannel::create(peer, std::move(wires).value(), cards, movers_));
   return std::unique_ptr<Channel>(std::move(channel));
 }
 

@@ -1,0 +1,191 @@
+#include "net/hardware.h"
+
+#include <algorithm>
+#include <bitset>
+#include <cctype>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+namespace hetccl::net {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxLine = 4096;
+constexpr size_t kMaxName = 64;
+constexpr size_t kMaxDepth = 32;    // of PCI bridges
+constexpr int kMaxStacked = 4;      // interfaces on each other
+constexpr size_t kMaxEntries = 64;  // of a folder
+constexpr size_t kMaxCores = 8192;
+constexpr int kMaxNode = 1023;
+constexpr int64_t kMaxMbps = 1'000'000'000;
+constexpr int kEthernet = 1, kInfiniBand = 32;  // ARPHRD_
+
+// The first line of a file; "" where there is none.
+std::string line_of(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line(kMaxLine, '\0');
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  line.resize(std::min(line.find('\n'), line.size()));
+  return line;
+}
+
+std::optional<int64_t> number_of(const fs::path& path) {
+  const std::string line = line_of(path);
+  int64_t number = 0;
+  const auto [end, failure] = std::from_chars(line.data(), line.data() + line.size(), number);
+  if (failure != std::errc()) return std::nullopt;
+  return number;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code failure;
+  return fs::exists(path, failure);
+}
+
+// Of a folder, in order, those that begin with `prefix`.
+std::vector<std::string> entries_of(const fs::path& folder, std::string_view prefix) {
+  std::error_code failure;
+  std::vector<std::string> names;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(prefix) && name.size() <= kMaxName) names.push_back(name);
+    if (names.size() == kMaxEntries) break;
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// "pci0000:00", of a root, or "0000:00:01.0".
+bool is_pci(std::string_view name) {
+  if (name.starts_with("pci")) name.remove_prefix(3);
+  return name.size() >= 7 && name.size() <= 20 && name.find(':') != name.npos &&
+         std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return std::isxdigit(c) != 0 || c == ':' || c == '.'; });
+}
+
+// Of a link in sysfs to a device.
+Place place_at(const fs::path& link) {
+  std::error_code failure;
+  const fs::path real = fs::canonical(link, failure);
+  Place place;
+  if (failure) return place;
+  fs::path at;
+  fs::path device;
+  for (const fs::path& part : real) {
+    at /= part;
+    const std::string name = part.string();
+    if (!is_pci(name) || (place.path.empty() && !name.starts_with("pci"))) continue;
+    if (place.path.size() == kMaxDepth) return {};
+    place.path.push_back(name);
+    device = at;
+  }
+  if (!place.known()) return place;
+  const auto node = number_of(device / "numa_node");
+  if (node && *node >= 0 && *node <= kMaxNode) place.numa_node = static_cast<int>(*node);
+  place.cores = line_of(device / "local_cpulist");
+  return place;
+}
+
+// "100 Gb/sec (4X EDR)"
+int64_t rate_of_port(const fs::path& device) {
+  const std::string line = line_of(device / "ports/1/rate");
+  double gigabits = 0;
+  const auto [end, failure] = std::from_chars(line.data(), line.data() + line.size(), gigabits);
+  const bool sound = failure == std::errc() && gigabits > 0 && gigabits * 1000 <= kMaxMbps;
+  return sound ? static_cast<int64_t>(gigabits * 1000) : 0;
+}
+
+Hardware look_at(const std::string& interface, const std::string& sys, int stacked) {
+  const fs::path folder = fs::path(sys) / "class/net" / interface;
+  Hardware found;
+  found.beneath = interface;
+  const auto speed = number_of(folder / "speed");
+  if (speed && *speed > 0 && *speed <= kMaxMbps) found.mbps = *speed;
+  const auto type = number_of(folder / "type");
+  found.is_card = type && (*type == kEthernet || *type == kInfiniBand) &&
+                  !is_there(folder / "bridge") && !is_there(folder / "tun_flags");
+  found.is_bond = is_there(folder / "bonding");
+  const auto lower = entries_of(folder, "lower_");
+  if (!lower.empty() && stacked < kMaxStacked) {
+    const std::string name = lower.front().substr(std::string_view("lower_").size());
+    Hardware carrier = look_at(name, sys, stacked + 1);
+    found.place = std::move(carrier.place);
+    found.rdma = std::move(carrier.rdma);
+    if (found.mbps == 0) found.mbps = carrier.mbps;
+    if (!found.is_bond) found.beneath = std::move(carrier.beneath);
+    return found;
+  }
+  found.place = place_at(folder / "device");
+  const auto rdma = entries_of(folder / "device/infiniband", "");
+  if (rdma.empty()) return found;
+  found.rdma = rdma.front();
+  if (found.mbps == 0) found.mbps = rate_of_port(folder / "device/infiniband" / found.rdma);
+  return found;
+}
+
+using Cores = std::bitset<kMaxCores>;
+
+// "0-3,8"; nothing where it is something else.
+std::optional<Cores> parse_cores(std::string_view text) {
+  Cores cores;
+  while (!text.empty()) {
+    std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    size_t first = 0;
+    auto [end, failure] = std::from_chars(part.data(), part.data() + part.size(), first);
+    part.remove_prefix(static_cast<size_t>(end - part.data()));
+    size_t last = first;
+    if (failure == std::errc() && part.starts_with('-')) {
+      part.remove_prefix(1);
+      failure = std::from_chars(part.data(), part.data() + part.size(), last).ec;
+    }
+    if (failure != std::errc() || first > last || last >= kMaxCores) return std::nullopt;
+    for (size_t core = first; core <= last; ++core) cores.set(core);
+  }
+  return cores;
+}
+
+}  // namespace
+
+Hardware hardware_of(const std::string& interface, const std::string& sys) {
+  const bool is_name = !interface.empty() && interface.size() <= kMaxName &&
+                       interface.find('/') == interface.npos && interface.front() != '.';
+  return is_name ? look_at(interface, sys, 0) : Hardware{};
+}
+
+Place place_of_bus(std::string_view pci_address, const std::string& sys) {
+  std::string name(pci_address.substr(0, kMaxName));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (!is_pci(name) || name.starts_with("pci")) return {};
+  return place_at(fs::path(sys) / "bus/pci/devices" / name);
+}
+
+Distance distance_between(const Place& device, const Place& card) {
+  // A switch is a port up and one down for each device: four steps from one device to the other.
+  constexpr size_t kOneSwitch = 4;
+  if (!device.known() || !card.known()) return kSystem;
+  const auto apart =
+      std::mismatch(device.path.begin(), device.path.end(), card.path.begin(), card.path.end());
+  const auto common = static_cast<size_t>(apart.first - device.path.begin());
+  const size_t steps = device.path.size() + card.path.size() - 2 * common;
+  if (steps == 0) return kNear;
+  if (common > 1) return steps <= kOneSwitch ? kSwitch : kBridges;
+  if (common == 1) return kRoot;
+  return device.numa_node >= 0 && device.numa_node == card.numa_node ? kNode : kSystem;
+}
+
+Distance distance_from_cores(std::string_view cores, const Place& card) {
+  const auto mine = parse_cores(cores);
+  const auto next = parse_cores(card.cores);
+  const bool known = mine && next && mine->any() && next->any();
+  return known && (*mine & *next).none() ? kSystem : kNear;
+}
+
+}  // namespace hetccl::net

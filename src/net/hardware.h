@@ -1,0 +1,49 @@
+// Where a network card or a GPU sits in this host, and what an interface is: read from sysfs. All
+// of it is bounded and checked; what cannot be read is unknown.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hetccl::net {
+
+/// A place on the host's buses.
+struct Place {
+  std::vector<std::string> path;  ///< PCI, from the root: "pci0000:00", "0000:00:01.0", ...
+  int numa_node = -1;             ///< -1: unknown
+  std::string cores;              ///< next to it: "0-15,32-47"; "": unknown
+  [[nodiscard]] bool known() const { return !path.empty(); }
+};
+
+/// How far data travels between two devices of a host, in NCCL's order.
+enum Distance : int {
+  kNear = 0,     ///< nothing is between them, or there is only one card
+  kSwitch = 1,   ///< one PCIe switch
+  kBridges = 2,  ///< several PCIe bridges
+  kRoot = 3,     ///< the root complex
+  kNode = 4,     ///< the interconnect within a NUMA node
+  kSystem = 5,   ///< that between NUMA nodes; also where a place is unknown
+};
+
+/// What an interface is.
+struct Hardware {
+  Place place;           ///< of a bond its first card's
+  std::string beneath;   ///< the interface that carries it: eth0 of eth0.100; else its own name
+  std::string rdma;      ///< its RDMA device, "mlx5_0"; "" where it has none
+  int64_t mbps = 0;      ///< as its driver states it; 0: unknown
+  bool is_card = false;  ///< no bridge, tunnel or loopback
+  bool is_bond = false;  ///< of several cards
+};
+
+/// `sys` is where sysfs is mounted.
+Hardware hardware_of(const std::string& interface, const std::string& sys = "/sys");
+/// Of the PCI device with that address, "0000:3b:00.0".
+Place place_of_bus(std::string_view pci_address, const std::string& sys = "/sys");
+
+[[nodiscard]] Distance distance_between(const Place& device, const Place& card);
+/// From the cores that a process may use, "0-3,8": near where one of them is next to the card.
+[[nodiscard]] Distance distance_from_cores(std::string_view cores, const Place& card);
+
+}  // namespace hetccl::net
