@@ -92,9 +92,9 @@ TEST_CASE("an id with an address that other hosts reach marks no host") {
 
 TEST_CASE("every interface is heard before a second address of one; four at most") {
   std::vector<net::Interface> interfaces;
-  for (uint8_t i = 1; i <= 3; ++i) interfaces.push_back({"eth0", v4(i, 0), 0, false});
-  interfaces.push_back({"eth1", v6(9, 0), 0, false});
-  interfaces.push_back({"eth2", v4(8, 0), 0, false});
+  for (uint8_t i = 1; i <= 3; ++i) interfaces.push_back({.name = "eth0", .address = v4(i, 0)});
+  interfaces.push_back({.name = "eth1", .address = v6(9, 0)});
+  interfaces.push_back({.name = "eth2", .address = v4(8, 0)});
   const auto chosen = choose_addresses(interfaces, 258);
   REQUIRE(chosen.size() == kMaxAddresses);
   CHECK(chosen[0].text() == "10.0.0.1:258");

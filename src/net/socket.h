@@ -53,7 +53,7 @@ struct Interface {
   int prefix_bits = 0;    ///< of the subnet that it is in
   int64_t mbps = 0;       ///< HETCCL_CARD_MBPS, else from sysfs; 0 when unknown
   bool loopback = false;
-  Hardware hardware;
+  Hardware hardware{};
 };
 /// Interfaces that are up, best first: as NCCL does, loopback only where there is nothing else or
 /// where it is named. InvalidArgument naming HETCCL_SOCKET_IFNAME and what exists when none
