@@ -26,6 +26,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   endpoint.addresses.resize(2);
   endpoint.addresses[0].storage.ss_family = AF_INET;
   endpoint.addresses[1].storage.ss_family = AF_INET6;
+  endpoint.cards = {{"eth0", 24, 25'000}, {"eth1", 64, 0}};
   seeds.push_back(tcp::encode(endpoint));
   return seeds;
 }

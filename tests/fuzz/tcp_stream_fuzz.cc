@@ -55,7 +55,7 @@ struct Peer {
       wires.emplace_back(Fd(fds[0]));
       end = Fd(fds[1]);
     }
-    channel = tcp::TcpChannel::create(0, std::move(wires), movers).value();
+    channel = tcp::TcpChannel::create(0, std::move(wires), {}, movers).value();
     for (const size_t bytes : kPosted) memory.emplace_back(bytes);
   }
   void post() {
