@@ -1,11 +1,14 @@
 #include "net/hardware.h"
 
+#include <dirent.h>
+
 #include <algorithm>
 #include <bitset>
 #include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <system_error>
 
@@ -47,15 +50,17 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, failure);
 }
 
-// Of a folder, in order, those that begin with `prefix`.
+// Of a folder, in order, those that begin with `prefix`. (std::filesystem's iterators end the
+// process where there is no memory.)
 std::vector<std::string> entries_of(const fs::path& folder, std::string_view prefix) {
-  std::error_code failure;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   std::vector<std::string> names;
-  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
-       at.increment(failure)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with(prefix) && name.size() <= kMaxName) names.push_back(name);
-    if (names.size() == kMaxEntries) break;
+  while (open != nullptr && names.size() < kMaxEntries) {
+    const dirent* const entry = ::readdir(open.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name.starts_with(prefix) && name.size() <= kMaxName && name.front() != '.')
+      names.emplace_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;

@@ -103,6 +103,21 @@ Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint6
   return test;
 }
 
+namespace {
+
+// Not all ranks of a cluster are at its border, and those that are have unlike shares: every third
+// rank is further away from the card of another of its cluster, where there is one.
+topology::Nic card_of(size_t rank, const std::vector<std::string>& labels) {
+  const bool is_far = rank % 3 == 0;
+  size_t owner = rank;
+  for (size_t other = 0; is_far && other < labels.size(); ++other)
+    if (other % 3 != 0 && labels[other] == labels[rank]) owner = other;
+  return {"nic" + std::to_string(owner), "", 1000 * (1 + static_cast<int64_t>(owner) % 3),
+          is_far ? 1 : 0};
+}
+
+}  // namespace
+
 std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels) {
   std::vector<topology::RankInfo> infos;
   for (size_t rank = 0; rank < labels.size(); ++rank) {
@@ -114,9 +129,7 @@ std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels)
     info.reach.hosts = false;
     info.library_version = std::string(1, '1');
     info.label = labels[rank];
-    // Not all ranks of a cluster are at its border, and those that are have unlike shares.
-    info.nics = {{"nic" + std::to_string(rank), "", 1000 * (1 + static_cast<int64_t>(rank) % 3),
-                  rank % 3 == 0 ? 1 : 0}};
+    info.nics = {card_of(rank, labels)};
     infos.push_back(std::move(info));
   }
   return infos;
