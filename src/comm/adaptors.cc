@@ -164,6 +164,8 @@ TransportRow verbs() {
   return {.name = "verbs",
           .score = transport::score_verbs,
           .left_out = [](const Config& config) -> std::string {
+            if (!config.transport.empty() && config.transport != "verbs")
+              return "switched off by HETCCL_TRANSPORT=" + config.transport;
             return config.encrypt && !config.vendor_cleartext
                        ? "RDMA does not encrypt, and HETCCL_ENCRYPT=1 without "
                          "HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
