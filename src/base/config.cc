@@ -252,6 +252,31 @@ constexpr std::array kRows = {
          "path of the librccl to use; empty: the process's own, else librccl.so.1; \"none\": no "
          "library, so every GPU of AMD is a cluster of its own"},
         Text{&Config::rccl_library, is_library, kLibraryTakes, Nature::File}},
+    Row{{"HETCCL_RDMA_DEVICES", "text", "",
+         "RDMA devices to use: prefixes \"mlx5,bnxt\", \"^irdma\" for all others, \"=mlx5_0\" "
+         "exact; "
+         "empty: all"},
+        Text{&Config::rdma_devices, is_interface_list,
+             "device names with commas, after ^ or = if wanted"}},
+    Row{{"HETCCL_RDMA_GID_INDEX", "integer", "-1",
+         "the GID that RDMA ports use; -1: of RoCE one of version 2 and IPv4 where there is one "
+         "(hetccl info shows which), of InfiniBand the first"},
+        IntegerRange{&Config::rdma_gid_index, -1, 255}},
+    Row{{"HETCCL_RDMA_PKEY", "integer", "0",
+         "InfiniBand's partition (a P_Key) that RDMA ports use; 0: the first of the port's table"},
+        IntegerRange{&Config::rdma_pkey, 0, 65'535}},
+    Row{{"HETCCL_RDMA_RETRIES", "integer", "7",
+         "times that an RDMA device sends again what is not acknowledged"},
+        IntegerRange{&Config::rdma_retries, 0, 7}},
+    Row{{"HETCCL_RDMA_SERVICE_LEVEL", "integer", "0", "InfiniBand's service level"},
+        IntegerRange{&Config::rdma_service_level, 0, 15}},
+    Row{{"HETCCL_RDMA_TIMEOUT", "integer", "17",
+         "an RDMA device waits 4.096 microseconds times two to this for an acknowledgement: 17 is "
+         "half a second, or more as the device likes"},
+        IntegerRange{&Config::rdma_timeout, 1, 31}},
+    Row{{"HETCCL_RDMA_TRAFFIC_CLASS", "integer", "0",
+         "traffic class (DSCP and ECN bits) of packets of RoCE"},
+        IntegerRange{&Config::rdma_traffic_class, 0, 255}},
     Row{{"HETCCL_RUNTIME", "choice", "",
          "cuda or hip: the runtime that hetcclRuntimeLoad loads where the program does not name "
          "one (docs/runtime.md); empty: the process's own, else CUDA's, then AMD's, that shows a "
@@ -294,6 +319,12 @@ constexpr std::array kRows = {
          "%c as for "
          "HETCCL_DUMP; empty: nothing is traced"},
         Text{&Config::trace, is_report_pattern, kPatternTakes, Nature::File}},
+    Row{{"HETCCL_TRANSPORT", "text", "",
+         "the transport between hosts: tcp, verbs (RDMA), or an adaptor's, as hetccl info names "
+         "them; where it cannot be used, init fails and says why. Empty: the best that both ends "
+         "have"},
+        Text{&Config::transport, is_label, "a transport's name"},
+        Agreement::AllRanks},
     Row{{"HETCCL_TUNE", "choice", "off",
          "online: while the job runs, settings of its collectives are tried beside each other, and "
          "the fastest is kept; step: that with which the program's steps (hetccl.step) are "

@@ -61,6 +61,14 @@ struct Config {
   int64_t wire_least_bytes = 65'536;  ///< HETCCL_WIRE_LEAST_BYTES: shorter ones are not
   int64_t wire_below_mbps = 0;        ///< HETCCL_WIRE_BELOW_MBPS: of the slowest link; 0: any
   int64_t wire_seed = 0;              ///< HETCCL_WIRE_SEED: of stochastic encodings
+  std::string transport;              ///< HETCCL_TRANSPORT: between hosts; "" lets hetccl choose
+  std::string rdma_devices;           ///< HETCCL_RDMA_DEVICES: as HETCCL_SOCKET_IFNAME; "": all
+  int64_t rdma_gid_index = -1;        ///< HETCCL_RDMA_GID_INDEX: -1 lets hetccl choose
+  int64_t rdma_pkey = 0;              ///< HETCCL_RDMA_PKEY: a partition; 0: the first of the port
+  int64_t rdma_service_level = 0;     ///< HETCCL_RDMA_SERVICE_LEVEL
+  int64_t rdma_traffic_class = 0;     ///< HETCCL_RDMA_TRAFFIC_CLASS: of RoCE
+  int64_t rdma_timeout = 17;          ///< HETCCL_RDMA_TIMEOUT: 4.096 us times two to this
+  int64_t rdma_retries = 7;           ///< HETCCL_RDMA_RETRIES
   bool transport_shm = true;          ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
   int64_t gpu_blocks = 8;      ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
   std::string kernel_cache;    ///< HETCCL_KERNEL_CACHE: folder of compiled kernels

@@ -19,6 +19,7 @@
 #include "transport/adaptor/adaptor_transport.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
+#include "transport/verbs/verbs_transport.h"
 
 namespace hetccl::comm {
 namespace {
@@ -159,6 +160,22 @@ TransportRow shm() {
                      Waker& waker) { return transport::make_shm_transport(&waker, log); }};
 }
 
+TransportRow verbs() {
+  return {.name = "verbs",
+          .score = transport::score_verbs,
+          .left_out = [](const Config& config) -> std::string {
+            if (!config.transport.empty() && config.transport != "verbs")
+              return "switched off by HETCCL_TRANSPORT=" + config.transport;
+            return config.encrypt && !config.vendor_cleartext
+                       ? "RDMA does not encrypt, and HETCCL_ENCRYPT=1 without "
+                         "HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
+                       : "";
+          },
+          .make = [](const Config& config, const Log& log,
+                     Waker&) { return transport::make_verbs_transport(config, log); },
+          .optional = true};
+}
+
 using FoundAdaptor = std::shared_ptr<const adaptor::Adaptor>;
 
 // An adaptor's device, with the library that names it, if any does.
@@ -203,13 +220,14 @@ TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
       },
       .make = [adaptor](const Config& config, const Log& log,
                         Waker&) { return transport::make_adaptor_transport(adaptor, config, log); },
+      .optional = true,
       .found = true};
 }
 
 }  // namespace
 
 Adaptors all_adaptors() {
-  return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm()}};
+  return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm(), verbs()}};
 }
 
 Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found) {
@@ -282,7 +300,7 @@ topology::AdaptorTraits traits_of(const Adaptors& adaptors) {
   note(adaptors.host);
   for (const GpuRow& row : adaptors.gpus) note(row).reduces = row.reduces;
   auto own = adaptors.transports;
-  std::erase_if(own, [](const TransportRow& row) { return row.found; });
+  std::erase_if(own, [](const TransportRow& row) { return row.optional; });
   const auto name_between = [&](const transport::ChannelEnd& peer, std::string& name) {
     const auto any = [](const std::string&) { return true; };
     const TransportRow* row = choose_transport(own, {"", true}, peer, any);

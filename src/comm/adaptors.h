@@ -61,8 +61,9 @@ struct TransportRow {
   /// `waker` is what the engine sleeps on.
   std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&, Waker&)>
       make;
-  /// It is an adaptor's, found at run time: the process does without it where it cannot be made.
-  bool found = false;
+  /// An adaptor's, or for hardware that some hosts have: without it the process goes on.
+  bool optional = false;
+  bool found = false;  ///< an adaptor's
 };
 
 struct Adaptors {
@@ -90,8 +91,8 @@ Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& f
 /// The names that these have, which others may not take.
 adaptor::Names names_of(const Adaptors& adaptors);
 
-/// The part of them that the topology needs. Links are by transports of this build: ranks may have
-/// found different others, and must agree.
+/// The part of them that the topology needs. Links are by transports that all ranks have, since
+/// ranks must agree.
 topology::AdaptorTraits traits_of(const Adaptors& adaptors);
 
 /// The end of a channel that a rank is.

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "fake/host_adaptor.h"
@@ -37,6 +38,21 @@ TEST_CASE("the best of those that both ends have is chosen") {
   CHECK(chosen({"a", true}, {"a", true}, {}) == "");
 }
 
+TEST_CASE("RDMA comes before TCP between hosts, and stays out of a host") {
+  const std::set<std::string> all = {"tcp", "shm", "verbs"};
+  CHECK(chosen({"a", true}, {"b", true}, all) == "verbs");
+  CHECK(chosen({"a", true}, {"a", true}, all) == "shm");
+  CHECK(chosen({"a", false}, {"a", true}, all) == "tcp");
+  Config config;
+  config.encrypt = true;
+  const auto rows = all_adaptors().transports;
+  const auto& verbs = *std::find_if(rows.begin(), rows.end(),
+                                    [](const TransportRow& row) { return row.name == "verbs"; });
+  CHECK(verbs.left_out(config).find("HETCCL_ENCRYPT=1") != std::string::npos);
+  config.vendor_cleartext = true;
+  CHECK(verbs.left_out(config).empty());
+}
+
 TEST_CASE("both ends choose alike") {
   const ChannelEnd ends[] = {
       {"a", true}, {"a", false}, {"b", true}, {"a", true, MemoryKind::Device}};
@@ -62,13 +78,13 @@ TEST_CASE("adaptors' transports are chosen by score, and change nothing that ran
   const adaptor::Found fake = {"a.so", adaptor::check(&fake::transport_adaptor(), "a.so", {})};
   const adaptor::Found refused = {"b.so", adaptor::check(nullptr, "b.so", {})};
   const Adaptors all = with_transports(all_adaptors(), {refused, fake, fake});
-  REQUIRE(all.transports.size() == 4);
-  const TransportRow& row = all.transports[2];
+  REQUIRE(all.transports.size() == 5);
+  const TransportRow& row = all.transports[3];
   CHECK(row.name == "fake-1");
-  CHECK(row.found);
+  CHECK(row.optional);
   Config config;
   CHECK(row.left_out(config).empty());
-  CHECK(all.transports[3].left_out(config) == "another adaptor's has the same name and version");
+  CHECK(all.transports[4].left_out(config) == "another adaptor's has the same name and version");
   config.encrypt = true;
   CHECK(row.left_out(config) == "it does not encrypt, and HETCCL_ENCRYPT=1");
   const auto between = [&](const char* host, const std::set<std::string>& usable) {

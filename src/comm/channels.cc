@@ -134,8 +134,9 @@ Status Channels::reserve(const std::vector<int>& peers) const {
 Result<Channels::Way> Channels::find_way(int peer) const {
   auto* transport = transport_to(peer);
   if (transport == nullptr) {
-    return error(ErrorCode::RemoteError, "rank %d offers no transport that rank %d can use", peer,
-                 rank_);
+    const std::string& wanted = context_.runtime.config().transport;
+    return error(ErrorCode::RemoteError, "rank %d offers no transport that rank %d can use%s%s",
+                 peer, rank_, wanted.empty() ? "" : ", with HETCCL_TRANSPORT=", wanted.c_str());
   }
   const auto& addresses = membership_.introduction().addresses[static_cast<size_t>(peer)];
   return Way{transport, &addresses.at(transport->name())};

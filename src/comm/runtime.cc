@@ -111,15 +111,41 @@ Status Runtime::open_transports() {
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
     auto made = row.make(config_, log_, engine_->waker());
-    if (!made.ok() && row.found) {
-      log_.warn("transport %s is left out: %s", row.name.c_str(), made.status().message().c_str());
+    if (!made.ok() && row.optional) {
+      // Most hosts have no such hardware.
+      const bool usual = made.status().code() == ErrorCode::Unsupported && !row.found;
+      if (!usual)
+        log_.warn("transport %s is left out: %s", row.name.c_str(),
+                  made.status().message().c_str());
       not_made_[row.name] = made.status().message();
       continue;
     }
     HETCCL_TRY(made.status());
     transports_.push_back(std::move(made).value());
   }
-  return {};
+  return check_wanted_transport();
+}
+
+std::string Runtime::why_not(const TransportRow& row) const {
+  const auto not_made = not_made_.find(row.name);
+  return not_made != not_made_.end() ? not_made->second : row.left_out(config_);
+}
+
+// A setting that cannot be followed is an error, not a slow job.
+Status Runtime::check_wanted_transport() const {
+  const std::string& wanted = config_.transport;
+  if (wanted.empty()) return {};
+  std::string names;
+  for (const TransportRow& row : adaptors_.transports) {
+    const std::string reason = why_not(row);
+    if (row.name == wanted && reason.empty()) return {};
+    if (row.name == wanted)
+      return error(ErrorCode::Unsupported, "HETCCL_TRANSPORT=%s cannot be used: %s", wanted.c_str(),
+                   reason.c_str());
+    names += (names.empty() ? "" : ", ") + row.name;
+  }
+  return error(ErrorCode::InvalidArgument, "HETCCL_TRANSPORT=%s names no transport: there are %s",
+               wanted.c_str(), names.c_str());
 }
 
 Result<exec::Settler*> Runtime::settler() {
@@ -197,7 +223,11 @@ transport::Transport* Runtime::transport(
   };
   const TransportRow* row =
       choose_transport(adaptors_.transports, local, peer, [&](const std::string& name) {
-        return peers.contains(name) && own(name) != transports_.end();
+        if (!config_.transport.empty() && local.host != peer.host && name != config_.transport)
+          return false;
+        const auto found = peers.find(name);
+        return found != peers.end() && own(name) != transports_.end() &&
+               (*own(name))->can_reach(found->second);
       });
   return row != nullptr ? own(row->name)->get() : nullptr;
 }
@@ -249,12 +279,11 @@ std::string Runtime::describe() {
   }
   std::vector<Json> transports;
   for (const auto& transport : transports_) {
-    transports.push_back({{"available", true}, {"name", transport->name()}});
+    transports.push_back(
+        {{"available", true}, {"name", transport->name()}, {"ports", Json(transport->describe())}});
   }
   for (const TransportRow& row : adaptors_.transports) {
-    const auto not_made = not_made_.find(row.name);
-    const std::string reason =
-        not_made != not_made_.end() ? not_made->second : row.left_out(config_);
+    const std::string reason = why_not(row);
     if (reason.empty()) continue;
     transports.push_back({{"available", false}, {"name", row.name}, {"reason", reason}});
   }

@@ -123,6 +123,9 @@ class Runtime {
   void warn_of_adaptors() const;
   void warn_of_settings(int rank);
   Status open_transports();
+  /// Why the transport of that row is not there; empty: it is.
+  [[nodiscard]] std::string why_not(const TransportRow& row) const;
+  [[nodiscard]] Status check_wanted_transport() const;
   [[nodiscard]] Status refuse_device(std::string_view name) const;
 
   const Config config_;
@@ -137,7 +140,7 @@ class Runtime {
   UserMemory memory_{gpus_};
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
-  std::map<std::string, std::string> not_made_;  // adaptors' transports, and why
+  std::map<std::string, std::string> not_made_;  // optional transports, and why
   std::unique_ptr<progress::Engine> engine_;
   std::mutex hook_mutex_;
   std::function<void()> idle_hook_;

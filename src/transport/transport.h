@@ -136,6 +136,11 @@ class Transport {
   [[nodiscard]] virtual bool reaches(const ChannelEnd& end) const {
     return end.memory == MemoryKind::Host;
   }
+  /// Whether a channel can be made with who listens at `peer`, as far as that shows before they
+  /// connect: both ends find the same. Pure.
+  [[nodiscard]] virtual bool can_reach(const Address& /*peer*/) const { return true; }
+  /// A line for each card or port that it uses, or why not, for `hetccl info`.
+  [[nodiscard]] virtual std::vector<std::string> describe() const { return {}; }
   /// Makes sure that the process may open what so many channels take, before the first is
   /// connected. SystemError where it may not. Thread-safe.
   virtual Status reserve(size_t /*channels*/) { return {}; }

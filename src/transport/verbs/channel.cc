@@ -1,0 +1,305 @@
+#include "transport/verbs/channel.h"
+
+#include <arpa/inet.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "transport/verbs/little_endian.h"
+
+namespace hetccl::transport::verbs {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr int kCompletionsPerTurn = 64;
+// What the connection carries: each end's queue pair, a byte once it receives, and at its end how
+// much of what it sent has arrived.
+constexpr uint8_t kReceiving = 'R';
+constexpr size_t kGoodbyeBytes = 8;
+
+}  // namespace
+
+VerbsChannel::VerbsChannel(int peer, const Port& port, net::Wire wire, std::shared_ptr<Core> core)
+    : peer_(peer),
+      port_(port),
+      core_(std::move(core)),
+      wire_(std::move(wire)),
+      slots_(nullptr, std::free) {}
+
+Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(int peer, const Port& port,
+                                                           net::Wire wire,
+                                                           std::shared_ptr<Core> core) {
+  std::unique_ptr<VerbsChannel> made(
+      new VerbsChannel(peer, port, std::move(wire), std::move(core)));
+  HETCCL_TRY(made->prepare());
+  return made;
+}
+
+Status VerbsChannel::prepare() {
+  constexpr size_t kBytes = (kReceives + kSendSlots) * kSlotBytes;
+  slots_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, kBytes)));
+  if (slots_ == nullptr) return error(ErrorCode::SystemError, "no memory for an RDMA channel");
+  std::memset(slots_.get(), 0, kBytes);
+  bool again = false;
+  HETCCL_ASSIGN(slots_region_,
+                port_.device->register_memory(slots_.get(), kBytes, abi::kLocalWrite, &again));
+  HETCCL_ASSIGN(queue_, QueuePair::create(port_, kSends, kReceives, this));
+  for (uint32_t slot = 0; slot < kReceives; ++slot) HETCCL_TRY(repost(slot));
+  for (uint32_t slot = kReceives + kSendSlots; slot-- > kReceives;) free_slots_.push_back(slot);
+  uint8_t address[kQpAddressBytes];
+  encode(queue_->address(), address);
+  HETCCL_TRY(write_wire(address, sizeof address));
+  const std::lock_guard lock(core_->mutex);
+  HETCCL_TRY(core_->add(*this, wire_.fd()));
+  read_wire();  // what the peer has said may wait in this process, where nothing polls
+  return {};
+}
+
+VerbsChannel::~VerbsChannel() {
+  close();
+}
+
+// The queue pair goes before the memory that it may reach.
+void VerbsChannel::close() {
+  const std::lock_guard lock(core_->mutex);
+  if (queue_ == nullptr) return;
+  core_->remove(*this);
+  if (!peer_closed_) core_->unwatch(wire_.fd());
+  keep(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_));
+  if (stage_ == Stage::Open && !peer_closed_) {
+    uint8_t goodbye[kGoodbyeBytes];
+    uint8_t* out = goodbye;
+    put(out, delivered_, kGoodbyeBytes);
+    (void)write_wire(goodbye, sizeof goodbye).ok();  // a peer that has gone misses nothing
+  }
+  queue_.reset();
+  for (auto* chunks : {&writes_, &granted_})
+    for (Chunk& chunk : *chunks) release(chunk);
+  slots_region_.reset();
+  wire_.reset();
+  sends_.clear();
+  recvs_.clear();
+}
+
+// A new socket takes a few bytes at once.
+Status VerbsChannel::write_wire(const uint8_t* data, size_t bytes) {
+  const iovec part{const_cast<uint8_t*>(data), bytes};
+  size_t written = 0;
+  const net::Io result = wire_.write({&part, 1}, &written);
+  if (result == net::Io::Moved && written == bytes) return {};
+  return error(ErrorCode::RemoteError, "connection to rank %d closed (%s)", peer_,
+               result == net::Io::Failed ? wire_.failure().c_str() : "it takes nothing");
+}
+
+void VerbsChannel::on_readable() {
+  read_wire();
+}
+
+void VerbsChannel::read_wire() {
+  uint8_t buffer[64];
+  while (!peer_closed_) {
+    const iovec part{buffer, sizeof buffer};
+    size_t got = 0;
+    const net::Io result = wire_.read({&part, 1}, &got);
+    if (result == net::Io::Moved) {
+      from_wire_.insert(from_wire_.end(), buffer, buffer + got);
+      keep(take_wire_bytes());
+      if (ended()) core_->unwatch(wire_.fd());
+      if (ended()) return;
+      continue;
+    }
+    if (result == net::Io::Blocked) return;
+    peer_closed_ = true;
+    core_->unwatch(wire_.fd());
+  }
+}
+
+Status VerbsChannel::take_wire_bytes() {
+  if (stage_ == Stage::Meeting && from_wire_.size() >= kQpAddressBytes) HETCCL_TRY(meet());
+  if (stage_ == Stage::Connected && !from_wire_.empty()) {
+    if (from_wire_.front() != kReceiving) return defect("it speaks another");
+    from_wire_.erase(from_wire_.begin());
+    HETCCL_TRY(queue_->start_sending(core_->config()));
+    stage_ = Stage::Open;
+    HETCCL_TRY(send_messages());
+  }
+  if (stage_ == Stage::Open && from_wire_.size() >= kGoodbyeBytes) {
+    const uint8_t* in = from_wire_.data();
+    peer_delivered_ = get(in, kGoodbyeBytes);
+    from_wire_.clear();
+  }
+  return {};
+}
+
+Status VerbsChannel::meet() {
+  HETCCL_ASSIGN(const QpAddress theirs, decode_qp(from_wire_.data()));
+  from_wire_.erase(from_wire_.begin(), from_wire_.begin() + kQpAddressBytes);
+  HETCCL_TRY(queue_->start_receiving(theirs, core_->config()));
+  stage_ = Stage::Connected;
+  return write_wire(&kReceiving, 1);
+}
+
+bool VerbsChannel::arm() {
+  if (armed_ || ended() || broken_ || stage_ != Stage::Open) return false;
+  keep(queue_->arm());
+  armed_ = true;
+  return true;
+}
+
+bool VerbsChannel::progress() {
+  if (ended()) return false;
+  const bool moved = (stage_ == Stage::Meeting || broken_ ? false : poll()) | advance();
+  look_for_end(moved);
+  return moved || ended();
+}
+
+bool VerbsChannel::poll() {
+  std::array<abi::Wc, 16> completions;
+  bool moved = false;
+  for (int left = kCompletionsPerTurn; left > 0 && !ended() && !broken_;) {
+    const int n = queue_->poll(completions);
+    if (n < 0) {
+      keep(error(ErrorCode::RemoteError, "RDMA to rank %d over %s failed: its device has failed",
+                 peer_, port_.name.c_str()));
+      return true;
+    }
+    for (int i = 0; i < n && !ended(); ++i) keep(handle(completions[static_cast<size_t>(i)]));
+    moved |= n > 0;
+    left -= n;
+    if (n < static_cast<int>(completions.size())) break;
+  }
+  return moved;
+}
+
+Status VerbsChannel::handle(const abi::Wc& completion) {
+  if (completion.status != abi::kWcSuccess) {
+    note_error(completion);
+    return {};
+  }
+  const auto index = static_cast<uint32_t>(completion.id);
+  const auto work = static_cast<Work>(completion.id >> 32U);
+  if (work == Work::Arrival) return handle_arrival(completion);
+  ++delivered_;
+  if (work == Work::Frame)
+    finish_frame(index);
+  else
+    finish_chunk(index);
+  return {};
+}
+
+Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
+  const auto slot = static_cast<uint32_t>(completion.id);
+  ++arrived_;
+  if (completion.opcode == abi::kWcRecvRdmaWithImm) {
+    HETCCL_TRY(finish_grant(ntohl(completion.immediate)));
+    return repost(slot);
+  }
+  const uint8_t* bytes = slot_at(slot);
+  HETCCL_ASSIGN(const Frame frame, decode_frame(bytes, completion.bytes));
+  credits_ += frame.credits;
+  if (credits_ > kCredits) return defect("it returns too many credits");
+  if (frame.kind == FrameKind::Grant) HETCCL_TRY(accept_grant(decode_grant(bytes + kFrameBytes)));
+  if (frame.kind == FrameKind::Grant || frame.kind == FrameKind::Credits) return repost(slot);
+  const size_t payload = completion.bytes - kPrefixBytes;
+  HETCCL_ASSIGN(const Header header, decode(bytes + kFrameBytes));
+  const bool whole = frame.kind == FrameKind::Whole;
+  const bool sound = header.offset == 0 && header.bytes == header.total &&
+                     payload == (whole ? header.total : 0) && (whole || header.total > kMostWhole);
+  if (!sound || inbox_.size() >= kCredits) return defect("its messages do not fit their headers");
+  inbox_.push(slot);
+  return {};
+}
+
+// All that was posted completes with an error then; the first that is no flush tells why.
+void VerbsChannel::note_error(const abi::Wc& completion) {
+  const Api& api = port_.device->api();
+  broken_ = true;
+  if (completion.status == abi::kWcFlushed || !why_broken_.ok()) return;
+  const bool unreachable = completion.status == abi::kWcRetryExceeded;
+  why_broken_ =
+      error(ErrorCode::RemoteError, "RDMA to rank %d over %s failed: %s (vendor error 0x%x)%s",
+            peer_, port_.name.c_str(), api.status_text(completion.status), completion.vendor_error,
+            unreachable ? ". It does not answer: check that the ports reach each other, "
+                          "name others with HETCCL_RDMA_DEVICES, or set "
+                          "HETCCL_TRANSPORT=tcp"
+                        : "");
+}
+
+// What completions have made possible.
+bool VerbsChannel::advance() {
+  if (ended()) return false;
+  const uint64_t before = sends_completed_ + recvs_completed_ + begun_ + matched_;
+  keep(match());
+  if (!ended() && !broken_ && stage_ == Stage::Open) {
+    keep(send_messages());
+    if (!ended()) keep(write_chunks());
+    if (!ended()) keep(grant_chunks());
+    if (!ended()) keep(return_credits());
+  }
+  return before != sends_completed_ + recvs_completed_ + begun_ + matched_;
+}
+
+// What the peer sent before it closed is delivered first. With nothing posted a whole message may
+// still be wanted; a long one never comes to its end.
+void VerbsChannel::look_for_end(bool moved) {
+  if (ended() || moved) return;
+  if (broken_ && !peer_closed_) read_wire();
+  if (peer_closed_) {
+    if (!broken_ && stage_ == Stage::Open && arrived_ < peer_delivered_) return;
+    const bool cut =
+        !recvs_.empty() || inbox_.empty() || header_of(inbox_.front()).total > kMostWhole;
+    if (cut) keep(closed());
+  } else if (broken_) {
+    keep(why_broken_.ok() ? error(ErrorCode::RemoteError,
+                                  "RDMA to rank %d over %s failed: its queue pair has failed",
+                                  peer_, port_.name.c_str())
+                          : why_broken_);
+  }
+}
+
+Result<Region> VerbsChannel::register_chunk(void* data, size_t bytes, unsigned access,
+                                            bool* again) {
+  auto region = port_.device->register_memory(data, bytes, access, again);
+  if (region.ok()) ++core_->chunks;
+  *again = *again && core_->chunks > 0;
+  return region;
+}
+
+void VerbsChannel::release(Chunk& chunk) {
+  if (!chunk.region.valid()) return;
+  chunk.region.reset();
+  --core_->chunks;
+}
+
+Status VerbsChannel::repost(uint32_t slot) {
+  return queue_->post_receive(
+      id_of(Work::Arrival, slot),
+      {reinterpret_cast<uintptr_t>(slot_at(slot)), kSlotBytes, slots_region_.local_key()});
+}
+
+// Of a message in the inbox, which was checked when it arrived.
+Header VerbsChannel::header_of(uint32_t slot) const {
+  const auto header = decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
+  return header.ok() ? header.value() : Header{};
+}
+
+std::optional<MessageInfo> VerbsChannel::incoming() {
+  if (ended() || !recvs_.empty() || inbox_.empty()) return std::nullopt;
+  return header_of(inbox_.front()).info;
+}
+
+void VerbsChannel::keep(const Status& status) {
+  if (status_.ok() && !status.ok()) status_ = status;
+}
+
+Status VerbsChannel::closed() const {
+  return error(ErrorCode::RemoteError, "connection to rank %d closed (by that rank)", peer_);
+}
+
+Status VerbsChannel::defect(const char* what) const {
+  return error(ErrorCode::RemoteError, "rank %d broke the protocol of its RDMA channel: %s", peer_,
+               what);
+}
+
+}  // namespace hetccl::transport::verbs

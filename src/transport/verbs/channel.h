@@ -1,0 +1,163 @@
+// A channel over one reliable queue pair. Short messages travel through registered slots, which the
+// receiver holds until a receive is posted; credits count them. The receiver of a longer one grants
+// parts of the posted memory, and the sender writes there. Memory of the user's is registered for
+// one chunk of one message: whatever the user does with it between messages, no stale registration
+// can be met.
+//
+// The authenticated connection over which the ends exchange their queue pairs stays open: its end
+// tells that the peer has gone.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fifo.h"
+#include "net/wire.h"
+#include "transport/verbs/core.h"
+#include "transport/verbs/frame.h"
+#include "transport/verbs/queue_pair.h"
+
+namespace hetccl::transport::verbs {
+
+/// The upper half of a work request's id; the lower is its slot, or the index of its chunk.
+enum class Work : uint64_t { Arrival = 1, Frame, Chunk };
+constexpr uint64_t id_of(Work work, uint32_t index) {
+  return static_cast<uint64_t>(work) << 32U | index;
+}
+
+class VerbsChannel final : public Channel, public Watched {
+ public:
+  /// Memory of one channel that may be locked at a time: its slots, and chunks both ways.
+  static constexpr size_t kLockedBytes =
+      (kReceives + kSendSlots) * kSlotBytes + 2 * kGrants * (kChunkBytes + 2 * 4096);
+
+  /// `wire` is connected with `peer` and authenticated. Returns before the peer has answered there;
+  /// what is posted meanwhile waits.
+  static Result<std::unique_ptr<VerbsChannel>> create(int peer, const Port& port, net::Wire wire,
+                                                      std::shared_ptr<Core> core);
+  ~VerbsChannel() override;
+
+  void post_send(const Parcel& transfer) override;
+  void post_recv(const Parcel& transfer) override;
+  [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
+  [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
+  [[nodiscard]] std::optional<MessageInfo> incoming() override;
+  [[nodiscard]] const Status& status() const override { return status_; }
+  void close() override;
+
+  // For the core, with its mutex held.
+  bool progress();
+  void on_readable() override;
+  /// Asks for an event of the next completion: false where it has been asked for.
+  bool arm();
+  void disarm() { armed_ = false; }
+
+ private:
+  enum class Stage : uint8_t { Meeting, Connected, Open };
+  struct Sending {
+    Parcel transfer;
+    size_t granted = 0, written = 0;  // of a long message
+    bool complete = false;
+  };
+  struct Receiving {
+    Parcel transfer;
+    size_t granted = 0, received = 0;  // of a long message
+    bool complete = false;
+  };
+  /// A frame under way.
+  struct Outgoing {
+    bool whole = false;    // of a message that is complete once it has arrived
+    bool message = false;  // of either kind
+    uint64_t number = 0;
+  };
+  /// A chunk under way, at either end.
+  struct Chunk {
+    Region region;
+    uint64_t number = 0;
+    size_t bytes = 0;
+  };
+
+  VerbsChannel(int peer, const Port& port, net::Wire wire, std::shared_ptr<Core> core);
+  Status prepare();
+  // The authenticated connection.
+  Status write_wire(const uint8_t* data, size_t bytes);
+  void read_wire();
+  Status take_wire_bytes();
+  Status meet();
+  // Completions.
+  bool poll();
+  Status handle(const abi::Wc& completion);
+  Status handle_arrival(const abi::Wc& completion);
+  void note_error(const abi::Wc& completion);
+  bool advance();
+  void look_for_end(bool moved);
+  // Sending (channel_send.cc).
+  Status send_messages();
+  Status send_message(Sending& sending, uint64_t number);
+  Status send_frame(uint32_t slot, FrameKind kind, size_t bytes, const Outgoing& outgoing);
+  Status return_credits();
+  Status accept_grant(const Grant& grant);
+  Status write_chunks();
+  void finish_frame(uint32_t slot);
+  void finish_chunk(uint32_t index);
+  void complete_sends();
+  // Receiving (channel_recv.cc).
+  Status match();
+  Status begin(Receiving& receiving, uint32_t slot, uint64_t number);
+  Status grant_chunks();
+  Status grant_chunk(Receiving& receiving, uint64_t number, uint32_t index);
+  Status finish_grant(uint32_t index);
+  void complete_recvs();
+  Status repost(uint32_t slot);
+
+  Result<Region> register_chunk(void* data, size_t bytes, unsigned access, bool* again);
+  void release(Chunk& chunk);
+  uint8_t* slot_at(uint32_t index) { return slots_.get() + index * kSlotBytes; }
+  [[nodiscard]] Header header_of(uint32_t slot) const;
+  [[nodiscard]] bool ended() const { return !status_.ok(); }
+  void keep(const Status& status);
+  [[nodiscard]] Status closed() const;
+  [[nodiscard]] Status defect(const char* what) const;
+
+  const int peer_;
+  const Port port_;
+  const std::shared_ptr<Core> core_;
+  Status status_;
+
+  net::Wire wire_;
+  std::vector<uint8_t> from_wire_;
+  Stage stage_ = Stage::Meeting;
+  bool peer_closed_ = false;
+  bool broken_ = false;  // nothing more comes through the queue pair
+  Status why_broken_;
+  uint64_t arrived_ = 0;         // frames and chunks of the peer's
+  uint64_t delivered_ = 0;       // ours, which the peer has
+  uint64_t peer_delivered_ = 0;  // as it said when it closed
+
+  // Receives first, then sends.
+  std::unique_ptr<uint8_t, void (*)(void*)> slots_;
+  Region slots_region_;
+  std::unique_ptr<QueuePair> queue_;
+  bool armed_ = false;
+
+  Fifo<Sending> sends_;
+  size_t begun_ = 0;  // of sends_
+  uint64_t sends_completed_ = 0;
+  uint32_t credits_ = kCredits;
+  std::vector<uint32_t> free_slots_;
+  std::array<Outgoing, kReceives + kSendSlots> outgoing_;  // by slot
+  uint32_t messages_out_ = 0;                              // of outgoing_
+  Fifo<Grant> grants_;  // the peer's, for which nothing is written yet
+  std::array<Chunk, kGrants> writes_;
+
+  Fifo<Receiving> recvs_;
+  size_t matched_ = 0;  // of recvs_
+  uint64_t recvs_completed_ = 0;
+  Fifo<uint32_t> inbox_;  // slots with messages that no receive has met
+  uint32_t owed_ = 0;     // credits to return
+  std::array<Chunk, kGrants> granted_;
+};
+
+}  // namespace hetccl::transport::verbs

@@ -1,0 +1,94 @@
+// How a channel receives: messages meet receives in their order, and long ones are granted memory.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/verbs/channel.h"
+
+namespace hetccl::transport::verbs {
+
+void VerbsChannel::post_recv(const Parcel& transfer) {
+  if (ended()) return;
+  recvs_.push({transfer});
+  keep(match());
+  if (ended() || broken_ || stage_ != Stage::Open) return;
+  keep(grant_chunks());
+  if (!ended()) keep(return_credits());
+}
+
+Status VerbsChannel::match() {
+  while (matched_ < recvs_.size() && !inbox_.empty()) {
+    const uint32_t slot = inbox_.front();
+    HETCCL_TRY(begin(recvs_[matched_], slot, recvs_completed_ + matched_));
+    inbox_.pop();
+    ++matched_;
+    ++owed_;
+    if (!broken_) HETCCL_TRY(repost(slot));
+    complete_recvs();
+  }
+  return {};
+}
+
+Status VerbsChannel::begin(Receiving& receiving, uint32_t slot, uint64_t number) {
+  const Header header = header_of(slot);
+  HETCCL_TRY(check(header, receiving.transfer, peer_));
+  if (header.number != number) return defect("its messages are out of order");
+  if (header.total > kMostWhole) return {};
+  if (header.total > 0)
+    std::memcpy(receiving.transfer.data, slot_at(slot) + kPrefixBytes, header.total);
+  receiving.complete = true;
+  return {};
+}
+
+// The first messages first. As long as memory cannot be locked, the chunks under way go on.
+Status VerbsChannel::grant_chunks() {
+  uint32_t index = 0;
+  for (size_t i = 0; i < matched_; ++i) {
+    Receiving& receiving = recvs_[i];
+    while (!receiving.complete && receiving.granted < receiving.transfer.bytes) {
+      while (index < kGrants && granted_[index].region.valid()) ++index;
+      if (index == kGrants || free_slots_.empty()) return {};
+      const size_t before = receiving.granted;
+      HETCCL_TRY(grant_chunk(receiving, recvs_completed_ + i, index));
+      if (receiving.granted == before) return {};
+    }
+  }
+  return {};
+}
+
+Status VerbsChannel::grant_chunk(Receiving& receiving, uint64_t number, uint32_t index) {
+  const size_t bytes = std::min(kChunkBytes, receiving.transfer.bytes - receiving.granted);
+  auto* data = static_cast<std::byte*>(receiving.transfer.data) + receiving.granted;
+  bool again = false;
+  auto region = register_chunk(data, bytes, abi::kLocalWrite | abi::kRemoteWrite, &again);
+  if (!region.ok() && again) return {};
+  HETCCL_TRY(region.status());
+  const uint32_t slot = free_slots_.back();
+  encode(Grant{number, receiving.granted, bytes, reinterpret_cast<uintptr_t>(data),
+               region->remote_key(), index},
+         slot_at(slot) + kFrameBytes);
+  granted_[index] = {std::move(region).value(), number, bytes};
+  receiving.granted += bytes;
+  return send_frame(slot, FrameKind::Grant, kFrameBytes + kGrantBytes, {});
+}
+
+Status VerbsChannel::finish_grant(uint32_t index) {
+  if (index >= kGrants || !granted_[index].region.valid())
+    return defect("it writes where nothing was granted");
+  Chunk& chunk = granted_[index];
+  release(chunk);
+  Receiving& receiving = recvs_[chunk.number - recvs_completed_];
+  receiving.received += chunk.bytes;
+  receiving.complete = receiving.received == receiving.transfer.bytes;
+  complete_recvs();
+  return {};
+}
+
+void VerbsChannel::complete_recvs() {
+  while (matched_ > 0 && recvs_.front().complete) {
+    recvs_.pop();
+    --matched_;
+    ++recvs_completed_;
+  }
+}
+
+}  // namespace hetccl::transport::verbs

@@ -1,0 +1,76 @@
+#include "transport/verbs/device.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace hetccl::transport::verbs {
+
+Region::Region(std::shared_ptr<const Device> device, abi::Mr* mr)
+    : device_(std::move(device)), mr_(mr) {}
+
+Region::Region(Region&& other) noexcept
+    : device_(std::move(other.device_)), mr_(std::exchange(other.mr_, nullptr)) {}
+
+Region& Region::operator=(Region&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  device_ = std::move(other.device_);
+  mr_ = std::exchange(other.mr_, nullptr);
+  return *this;
+}
+
+Region::~Region() {
+  reset();
+}
+
+void Region::reset() {
+  if (mr_ != nullptr) device_->api().dereg_mr(std::exchange(mr_, nullptr));
+  device_.reset();
+}
+
+Result<std::shared_ptr<Device>> Device::open(std::shared_ptr<const Api> api, abi::Device* device) {
+  errno = 0;
+  abi::Context* context = api->open_device(device);
+  if (context == nullptr)
+    return system_error(format("opening %s", device->name), errno != 0 ? errno : ENODEV);
+  std::shared_ptr<Device> made(new Device(std::move(api), device->name, context));
+  HETCCL_TRY(made->prepare());
+  return made;
+}
+
+Device::Device(std::shared_ptr<const Api> api, std::string name, abi::Context* context)
+    : api_(std::move(api)), name_(std::move(name)), context_(context) {}
+
+Status Device::prepare() {
+  errno = 0;
+  pd_ = api_->alloc_pd(context_);
+  if (pd_ != nullptr) events_ = api_->create_comp_channel(context_);
+  if (events_ == nullptr)
+    return system_error(format("preparing %s", name_.c_str()), errno != 0 ? errno : ENOMEM);
+  const int flags = ::fcntl(events_->fd, F_GETFL);
+  if (::fcntl(events_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    return system_error(format("preparing %s", name_.c_str()), errno);
+  return {};
+}
+
+Device::~Device() {
+  if (events_ != nullptr) api_->destroy_comp_channel(events_);
+  if (pd_ != nullptr) api_->dealloc_pd(pd_);
+  api_->close_device(context_);
+}
+
+Result<Region> Device::register_memory(void* data, size_t bytes, unsigned access,
+                                       bool* again) const {
+  errno = 0;
+  abi::Mr* mr = api_->reg_mr(pd_, data, bytes, static_cast<int>(access));
+  if (mr != nullptr) return Region(shared_from_this(), mr);
+  *again = errno == ENOMEM || errno == EAGAIN;
+  const char* remedy = *again ? ": raise the limit of locked memory (ulimit -l)" : "";
+  return system_error(format("registering %zu bytes with %s", bytes, name_.c_str()),
+                      errno != 0 ? errno : ENOMEM)
+      .with(format("RDMA%s", remedy));
+}
+
+}  // namespace hetccl::transport::verbs

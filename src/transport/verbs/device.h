@@ -1,0 +1,85 @@
+// The RDMA devices of this host: their ports, which of them can be used, and why the others cannot.
+// One that is open registers memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/status.h"
+#include "transport/verbs/library.h"
+
+namespace hetccl::transport::verbs {
+
+class Device;
+
+/// Memory that a NIC may reach while this lives. Move-only.
+class Region {
+ public:
+  Region() = default;
+  Region(std::shared_ptr<const Device> device, abi::Mr* mr);
+  Region(Region&& other) noexcept;
+  Region& operator=(Region&& other) noexcept;
+  ~Region();
+  [[nodiscard]] bool valid() const { return mr_ != nullptr; }
+  [[nodiscard]] uint32_t local_key() const { return mr_->lkey; }
+  [[nodiscard]] uint32_t remote_key() const { return mr_->rkey; }
+  void reset();
+
+ private:
+  std::shared_ptr<const Device> device_;
+  abi::Mr* mr_ = nullptr;
+};
+
+/// An open device. Thread-safe.
+class Device : public std::enable_shared_from_this<Device> {
+ public:
+  static Result<std::shared_ptr<Device>> open(std::shared_ptr<const Api> api, abi::Device* device);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] const Api& api() const { return *api_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] abi::Context* context() const { return context_; }
+  [[nodiscard]] abi::Pd* pd() const { return pd_; }
+  /// Non-blocking.
+  [[nodiscard]] abi::CompletionChannel* events() const { return events_; }
+  /// SystemError where the kernel or the device refuses; `*again` tells whether it may succeed once
+  /// other regions have gone.
+  Result<Region> register_memory(void* data, size_t bytes, unsigned access, bool* again) const;
+
+ private:
+  Device(std::shared_ptr<const Api> api, std::string name, abi::Context* context);
+  Status prepare();
+
+  const std::shared_ptr<const Api> api_;
+  const std::string name_;
+  abi::Context* const context_;
+  abi::Pd* pd_ = nullptr;
+  abi::CompletionChannel* events_ = nullptr;
+};
+
+/// A port of a device, as its owner sees it.
+struct Port {
+  std::string name;      ///< "mlx5_0:1"
+  std::string unusable;  ///< why it cannot be used; empty: it can
+  std::shared_ptr<Device> device;
+  uint8_t number = 0;
+  uint8_t link = abi::kLinkUnspecified;
+  uint16_t lid = 0;
+  int mtu = 0;  ///< as the ABI counts
+  uint8_t gid_index = 0;
+  uint16_t pkey_index = 0;
+  abi::GidEntry gid{};
+
+  /// "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1), MTU 4096", or why not.
+  [[nodiscard]] std::string describe() const;
+};
+
+/// All ports of all devices that HETCCL_RDMA_DEVICES admits, in the order of their names.
+/// Unsupported where the host has no device.
+Result<std::vector<Port>> find_ports(const std::shared_ptr<const Api>& api, const Config& config);
+
+}  // namespace hetccl::transport::verbs

@@ -1,0 +1,66 @@
+// A reliable queue pair with a completion queue of its own, which holds a completion of each work
+// request that the two queues can hold: it cannot overflow.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+
+#include "base/config.h"
+#include "transport/verbs/device.h"
+
+namespace hetccl::transport::verbs {
+
+/// What one end tells the other of its queue pair, over their authenticated connection.
+struct QpAddress {
+  uint32_t number = 0, psn = 0;
+  uint16_t lid = 0;
+  uint8_t mtu = 0;
+  abi::Gid gid{};
+};
+inline constexpr size_t kQpAddressBytes = 1 + 4 + 4 + 2 + 1 + 16;
+
+void encode(const QpAddress& address, uint8_t out[kQpAddressBytes]);
+/// RemoteError where the bytes are none.
+Result<QpAddress> decode_qp(const uint8_t in[kQpAddressBytes]);
+
+/// One thread at a time. No memory is reached through it once it is destroyed.
+class QueuePair {
+ public:
+  /// `user` is what events of its completion queue carry.
+  static Result<std::unique_ptr<QueuePair>> create(const Port& port, uint32_t sends,
+                                                   uint32_t receives, void* user);
+  ~QueuePair();
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  [[nodiscard]] QpAddress address() const;
+  /// Connects to the peer's: receives from here on. `start_sending` once the peer receives, too.
+  Status start_receiving(const QpAddress& peer, const Config& config);
+  Status start_sending(const Config& config);
+
+  Status post_receive(uint64_t id, abi::Sge part);
+  struct Remote {
+    uint64_t address = 0;
+    uint32_t key = 0, immediate = 0;
+  };
+  /// A send; with `remote`, a write there with an immediate.
+  Status post_send(uint64_t id, abi::Sge part, const Remote* remote);
+  /// Completions, as many as there are and `into` has room for; negative when the device fails.
+  int poll(std::span<abi::Wc> into);
+  /// The next completion makes an event.
+  Status arm();
+
+ private:
+  explicit QueuePair(const Port& port);
+  Status prepare(uint32_t sends, uint32_t receives, void* user);
+  Status modify(abi::QpAttr& attr, int mask, const char* what);
+
+  const Port port_;
+  const uint32_t psn_;  // where numbers of packets begin
+  uint32_t inline_bytes_ = 0;
+  abi::Cq* cq_ = nullptr;
+  abi::Qp* qp_ = nullptr;
+};
+
+}  // namespace hetccl::transport::verbs

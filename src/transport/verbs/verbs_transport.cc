@@ -1,0 +1,161 @@
+#include "transport/verbs/verbs_transport.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/descriptors.h"
+#include "base/exception.h"
+#include "net/path.h"
+#include "transport/tcp/connector.h"
+#include "transport/verbs/channel.h"
+#include "transport/verbs/fabric.h"
+
+namespace hetccl::transport {
+namespace {
+
+using tcp::Connector;
+using verbs::Core;
+using verbs::VerbsChannel;
+
+// Of a channel while it connects: its connection, and the bell that tells that it is there.
+constexpr size_t kDescriptors = 2;
+
+class VerbsTransport final : public Transport {
+ public:
+  VerbsTransport(std::vector<std::string> ports, const Log& log, std::shared_ptr<Core> core)
+      : ports_(std::move(ports)), log_(log), core_(std::move(core)) {}
+
+  [[nodiscard]] std::string name() const override { return "verbs"; }
+  Result<Address> listen() override;
+  void connect_later(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
+                     const WaitLimit& limit, Connected connected) override;
+  [[nodiscard]] bool can_reach(const Address& peer) const override;
+  [[nodiscard]] std::vector<std::string> describe() const override { return ports_; }
+  Status reserve(size_t channels) override {
+    HETCCL_TRY(reserve_descriptors(channels * kDescriptors));
+    return core_->reserve(channels);
+  }
+  void forget(uint64_t communicator, int self) override {
+    if (connector_) connector_->forget(communicator, self);
+  }
+  bool progress() override { return core_->progress(); }
+  [[nodiscard]] int poll_fd() const override { return core_->fd(); }
+  [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
+  [[nodiscard]] uint64_t bytes_sent() const override {
+    return core_->bytes_sent.load(std::memory_order_relaxed);
+  }
+
+ private:
+  Status begin(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
+               const WaitLimit& limit, const Connected& connected);
+  Result<std::unique_ptr<Channel>> open(int peer, const verbs::Port& port, Connector::Wires wires);
+  [[nodiscard]] std::vector<verbs::Offer> offers() const;
+
+  const std::vector<std::string> ports_;
+  const Log log_;
+  const std::shared_ptr<Core> core_;
+  std::unique_ptr<Connector> connector_;
+  Address address_;
+};
+
+std::vector<verbs::Offer> VerbsTransport::offers() const {
+  std::vector<verbs::Offer> offers;
+  for (const verbs::Port& port : core_->ports()) offers.push_back(verbs::offer_of(port));
+  return offers;
+}
+
+Result<Address> VerbsTransport::listen() {
+  if (connector_) return address_;
+  const Config& config = core_->config();
+  tcp::Endpoint endpoint;
+  HETCCL_ASSIGN(net::Listener listener, net::listen(config));
+  HETCCL_ASSIGN(const auto interfaces, net::interfaces(config));
+  for (const net::Interface& interface : interfaces)
+    endpoint.addresses.push_back(interface.address.with_port(listener.port));
+  address_ = verbs::encode(verbs::Endpoint{offers(), tcp::encode(endpoint)});
+  net::Encryption encryption;
+  if (config.encrypt) {
+    HETCCL_ASSIGN(encryption, net::TlsContext::create());
+  }
+  HETCCL_ASSIGN(auto acceptor,
+                tcp::Acceptor::start(std::move(listener), endpoint.streams, encryption, log_));
+  HETCCL_ASSIGN(connector_,
+                Connector::create(std::move(acceptor), endpoint, std::move(encryption), log_));
+  return address_;
+}
+
+bool VerbsTransport::can_reach(const Address& peer) const {
+  const auto endpoint = verbs::decode(peer);
+  return endpoint.ok() && verbs::choose_pair(offers(), endpoint.value().offers, 0, 1).has_value();
+}
+
+void VerbsTransport::connect_later(const PeerId& id, const Address& address,
+                                   const std::vector<uint8_t>& secret, const WaitLimit& limit,
+                                   Connected connected) {
+  const auto told = [peer = id.peer, ms = limit.timeout_ms,
+                     connected = std::move(connected)](Result<std::unique_ptr<Channel>> made) {
+    if (made.ok()) return connected(std::move(made));
+    connected(made.status().with(format("connecting to rank %d over verbs, within %lld ms", peer,
+                                        static_cast<long long>(ms))));
+  };
+  const Status begun = begin(id, address, secret, limit, told);
+  if (!begun.ok()) told(begun);
+}
+
+Status VerbsTransport::begin(const PeerId& id, const Address& address,
+                             const std::vector<uint8_t>& secret, const WaitLimit& limit,
+                             const Connected& connected) {
+  if (!connector_ || id.self == id.peer || secret.empty()) {
+    return error(ErrorCode::InvalidArgument, "needs listen() before, another rank, and a secret");
+  }
+  HETCCL_ASSIGN(const verbs::Endpoint theirs, verbs::decode(address));
+  HETCCL_ASSIGN(const tcp::Endpoint endpoint, tcp::decode(theirs.listener));
+  const auto pair = verbs::choose_pair(offers(), theirs.offers, id.self, id.peer);
+  if (!pair) return error(ErrorCode::Unsupported, "no two ports can reach each other");
+  HETCCL_TRY(reserve(1));
+  const verbs::Port& port = core_->ports()[pair->first];
+  return connector_->connect(
+      id, endpoint, secret, limit, [this, peer = id.peer, &port, connected](auto wires) {
+        // Whoever waits is told in any case.
+        connected(make_or_catch([&] { return open(peer, port, std::move(wires)); }));
+      });
+}
+
+Result<std::unique_ptr<Channel>> VerbsTransport::open(int peer, const verbs::Port& port,
+                                                      Connector::Wires wires) {
+  HETCCL_TRY(wires.status());
+  net::Wire wire = std::move(wires.value().front());
+  net::keep_alive(wire.fd(), std::chrono::milliseconds(core_->config().liveness_ms));
+  HETCCL_ASSIGN(auto channel, VerbsChannel::create(peer, port, std::move(wire), core_));
+  return std::unique_ptr<Channel>(std::move(channel));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_verbs_transport(const Config& config, const Log& log) {
+  HETCCL_ASSIGN(auto api, verbs::load_library());
+  return make_verbs_transport(std::move(api), config, log);
+}
+
+Result<std::unique_ptr<Transport>> make_verbs_transport(std::shared_ptr<const verbs::Api> api,
+                                                        const Config& config, const Log& log) {
+  HETCCL_ASSIGN(auto ports, verbs::find_ports(api, config));
+  std::vector<std::string> lines;
+  std::string reasons;
+  for (const verbs::Port& port : ports) {
+    lines.push_back(port.describe());
+    reasons += (reasons.empty() ? "" : "; ") + lines.back();
+  }
+  std::erase_if(ports, [](const verbs::Port& port) { return !port.unusable.empty(); });
+  if (ports.empty()) return error(ErrorCode::Unsupported, "%s", reasons.c_str());
+  if (ports.size() > verbs::kMaxOffers) ports.resize(verbs::kMaxOffers);
+  HETCCL_ASSIGN(auto core, Core::create(std::move(ports), config));
+  return std::unique_ptr<Transport>(
+      std::make_unique<VerbsTransport>(std::move(lines), log, std::move(core)));
+}
+
+int score_verbs(const ChannelEnd& local, const ChannelEnd& peer) {
+  return local.host != peer.host ? kVerbsScore : 0;
+}
+
+}  // namespace hetccl::transport

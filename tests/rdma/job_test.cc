@@ -1,0 +1,63 @@
+// Jobs whose ranks are hosts of their own and meet by RDMA. In a machine that has two ports with
+// RDMA: tests/rdma/run makes one. Elsewhere nothing here runs.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "comm/ranks.h"
+
+namespace hetccl {
+namespace {
+
+using comm::Ranks;
+using fake::Case;
+
+bool skipped() {
+  return std::getenv("HETCCL_TEST_RDMA") == nullptr;
+}
+
+std::vector<Config> hosts(size_t n) {
+  std::vector<Config> configs(n);
+  for (size_t i = 0; i < n; ++i) {
+    configs[i].host_id = format("host%zu", i);
+    configs[i].transport = "verbs";
+    configs[i].slice_bytes = 64 << 10;
+  }
+  return configs;
+}
+
+}  // namespace
+
+TEST_CASE("collectives over 2 and 4 hosts have the right values" * doctest::skip(skipped())) {
+  for (const size_t n : {2UL, 4UL}) {
+    CAPTURE(n);
+    std::vector<std::string> labels;
+    for (size_t i = 0; i < n; ++i) labels.push_back(format("%zu", i));
+    Ranks ranks(labels, hosts(n));
+    std::mt19937_64 random(n);
+    for (int i = 0; i < 60; ++i) {
+      const Case test = fake::random_case(random, labels, i % 10 == 0 ? 100'000 : 4000);
+      INFO(test.text());
+      REQUIRE(comm::run(ranks, test, i % 2 == 0) == "");
+    }
+    for (const uint64_t count : {1UL, 1024UL, 300'001UL})
+      CHECK(comm::run(ranks, comm::all_reduce(ranks, count), false) == "");
+  }
+}
+
+TEST_CASE("clusters of two ranks meet over RDMA, too" * doctest::skip(skipped())) {
+  std::vector<Config> configs = hosts(4);
+  configs[1].host_id = configs[0].host_id;
+  configs[3].host_id = configs[2].host_id;
+  const std::vector<std::string> labels = {"A", "A", "B", "B"};
+  Ranks ranks(labels, configs);
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 30; ++i) {
+    const Case test = fake::random_case(random, labels, 3000);
+    INFO(test.text());
+    REQUIRE(comm::run(ranks, test, i % 2 == 0) == "");
+  }
+}
+
+}  // namespace hetccl
