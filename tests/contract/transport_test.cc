@@ -21,6 +21,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/waker.h"
+#include "fake/fake_verbs.h"
 #include "fake/patience.h"
 #include "fake/reference.h"
 #include "fake/thread.h"
@@ -44,6 +45,8 @@ constexpr size_t kLongest = 1 << 20;
 #else
 constexpr size_t kLongest = 8 << 20;
 #endif
+
+constexpr size_t kVerbsBuffers = 4096;
 
 struct Kind {
   const char* name;
@@ -71,20 +74,33 @@ std::vector<Kind> kinds() {
     return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "fake", {}).value(),
                                   Config(), Log{LogLevel::Error, -1});
   };
-  // In a machine that has RDMA devices (tests/rdma/run).
-  if (std::getenv("HETCCL_TEST_RDMA") != nullptr)
-    return {{"verbs",
-             [] {
-               Config config;
-               config.socket_ifname = "=lo";
-               return make_verbs_transport(config, Log{LogLevel::Error, -1});
-             },
-             true, 4096}};
+  const auto verbs = [](const auto& make) {
+    return [=] {
+      Config config;
+      config.socket_ifname = "=lo";
+      return make(config, Log{LogLevel::Error, -1});
+    };
+  };
+  // In a machine that has RDMA devices (tests/rdma/run), these alone.
+  if (std::getenv("HETCCL_TEST_RDMA") != nullptr) {
+    const auto make = [](const Config& config, const Log& log) {
+      return make_verbs_transport(config, log);
+    };
+    return {{"verbs", verbs(make), true, kVerbsBuffers}};
+  }
+  const auto by_fake = [](uint32_t late) {
+    return [late](const Config& config, const Log& log) {
+      fake::verbs_fabric().late = late;
+      return make_verbs_transport(fake::verbs_api(), config, log);
+    };
+  };
   return {{"adaptor", adaptor, false},
           tcp("tcp, 1 stream", 1, 0),
           tcp("tcp, 2 streams", 2, 0),
           tcp("tcp, 5 streams, 3 threads", 5, 3),
           tcp("tcp, 3 streams, 1 thread, encrypted", 3, 1, true),
+          {"verbs, fake", verbs(by_fake(0)), true, kVerbsBuffers},
+          {"verbs, fake, late completions", verbs(by_fake(5)), true, kVerbsBuffers},
           {"shm", shm}};
 }
 
