@@ -62,7 +62,9 @@ inline std::vector<Kind> kinds() {
   const auto by_fake = [](uint32_t late) {
     return [late](const Config& config, const Log& log) {
       fake::verbs_fabric().late = late;
-      return make_verbs_transport(fake::verbs_api(), config, log);
+      Config encrypted = config;
+      encrypted.encrypt = late > 0;  // the connection over which queue pairs are exchanged
+      return make_verbs_transport(fake::verbs_api(), encrypted, log);
     };
   };
   return {{"adaptor", adaptor, false},
@@ -71,7 +73,8 @@ inline std::vector<Kind> kinds() {
           tcp_kind("tcp, 5 streams, 3 threads", 5, 3),
           tcp_kind("tcp, 3 streams, 1 thread, encrypted", 3, 1, true),
           {"verbs, fake", verbs(by_fake(0)), true, kVerbsBuffers},
-          {"verbs, fake, late completions", verbs(by_fake(5)), true, kVerbsBuffers},
+          {"verbs, fake, late completions, encrypted connection", verbs(by_fake(5)), true,
+           kVerbsBuffers},
           {"shm", shm}};
 }
 
