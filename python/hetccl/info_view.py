@@ -14,7 +14,7 @@ from hetccl.units import bandwidth
 
 _STYLES = {True: "green", False: "yellow"}
 _FIRST = ("name", "vendor", "available", "version", "address", "value")
-_PROSE = ("reason", "path", "help")  # columns that may be wrapped; names stay whole
+_PROSE = ("reason", "path", "ports", "help")  # columns that may be wrapped; names stay whole
 
 
 def _cell(value: Any) -> Text:

@@ -153,8 +153,9 @@ constexpr std::array kRows = {
         Flag{&Config::mpi_cleartext}},
     Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "
-         "they do not encrypt; 0 makes one cluster of each host's GPUs, and hetccl's encrypted "
-         "connections join them"},
+         "they do not encrypt, and hetccl use RDMA, which cannot; 0 makes one cluster of each "
+         "host's "
+         "GPUs, and hetccl's encrypted connections join them"},
         Flag{&Config::vendor_cleartext},
         Agreement::AllRanks},
     Row{{"HETCCL_CARD_MBPS", "text", "",
@@ -245,8 +246,8 @@ constexpr std::array kRows = {
          "name or beside the CUDA libraries that are loaded"},
         Text{&Config::nvrtc_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
-         "\"first-last\": the ports to listen on, two for each rank on a host, of all its jobs "
-         "together; empty lets the system choose"},
+         "\"first-last\": the ports to listen on, two for each rank on a host (three with "
+         "RDMA), of all its jobs together; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
     Row{{"HETCCL_RCCL_LIBRARY", "text", "",
          "path of the librccl to use; empty: the process's own, else librccl.so.1; \"none\": no "

@@ -95,6 +95,19 @@ TEST_CASE("random layouts and collectives over encrypted TCP") {
   random_sweep(kLayouts / 2, kCases / 2, config);
 }
 
+TEST_CASE("a transport that is asked for and cannot be used is an error that says why") {
+  Config config;
+  config.transport = "carrier pigeons";
+  const auto unknown = Runtime::create(config);
+  CHECK(unknown.status().code() == ErrorCode::InvalidArgument);
+  CHECK(unknown.status().message().find("there are tcp, shm, ") != std::string::npos);
+  config.transport = hetccl::comm::all_adaptors().transports.back().name;
+  config.rdma_devices = "=none of this name";
+  const auto missing = Runtime::create(config);
+  CHECK(missing.status().code() == ErrorCode::Unsupported);
+  CHECK(missing.status().message().find(" cannot be used: ") != std::string::npos);
+}
+
 TEST_CASE("large messages with the slices that hetccl chooses") {
   for (const bool encrypt : {false, true}) {
     Config config;

@@ -21,16 +21,14 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/waker.h"
+#include "contract/transport_kinds.h"
 #include "fake/patience.h"
 #include "fake/reference.h"
 #include "fake/thread.h"
-#include "fake/transport_adaptor.h"
-#include "transport/adaptor/adaptor_transport.h"
 #include "transport/message.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/tcp_transport.h"
-#include "transport/verbs/verbs_transport.h"
 
 namespace hetccl::transport {
 namespace {
@@ -44,49 +42,6 @@ constexpr size_t kLongest = 1 << 20;
 #else
 constexpr size_t kLongest = 8 << 20;
 #endif
-
-struct Kind {
-  const char* name;
-  std::function<Result<std::unique_ptr<Transport>>()> make;
-  /// A rank that connects within a communicator takes what others of it begin meanwhile.
-  bool takes_all = true;
-  /// A message of so many bytes completes though no receive is posted.
-  size_t buffers = 300'000;
-};
-
-Kind tcp(const char* name, int streams, int threads, bool encrypt = false) {
-  return {name, [=] {
-            Config config;
-            config.tcp_streams = streams;
-            config.tcp_threads = threads;
-            config.encrypt = encrypt;
-            config.socket_ifname = "=lo";
-            return make_tcp_transport(config, Log{LogLevel::Error, -1});
-          }};
-}
-
-std::vector<Kind> kinds() {
-  const auto shm = [] { return make_shm_transport(nullptr, Log{LogLevel::Error, -1}); };
-  const auto adaptor = [] {
-    return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "fake", {}).value(),
-                                  Config(), Log{LogLevel::Error, -1});
-  };
-  // In a machine that has RDMA devices (tests/rdma/run).
-  if (std::getenv("HETCCL_TEST_RDMA") != nullptr)
-    return {{"verbs",
-             [] {
-               Config config;
-               config.socket_ifname = "=lo";
-               return make_verbs_transport(config, Log{LogLevel::Error, -1});
-             },
-             true, 4096}};
-  return {{"adaptor", adaptor, false},
-          tcp("tcp, 1 stream", 1, 0),
-          tcp("tcp, 2 streams", 2, 0),
-          tcp("tcp, 5 streams, 3 threads", 5, 3),
-          tcp("tcp, 3 streams, 1 thread, encrypted", 3, 1, true),
-          {"shm", shm}};
-}
 
 Bytes secret(uint8_t seed) {
   return Bytes(32, seed);
@@ -544,7 +499,7 @@ TEST_CASE("what a peer began and nobody took is let go") {
 }
 
 TEST_CASE("strangers at the listener disturb nobody") {
-  const Kind kind = tcp("tcp, 2 streams", 2, 0);
+  const Kind kind = tcp_kind("tcp, 2 streams", 2, 0);
   Rank ranks[2] = {make_rank(kind), make_rank(kind)};
   auto endpoint = tcp::decode(ranks[1].address);
   REQUIRE(endpoint.ok());

@@ -71,23 +71,24 @@ std::optional<std::vector<net::Wire>> Acceptor::Expectation::take() {
 
 Result<std::unique_ptr<Acceptor>> Acceptor::start(net::Listener listener, uint32_t streams,
                                                   net::Encryption encryption, const Log& log,
-                                                  size_t max_admitted) {
+                                                  size_t max_admitted, uint32_t purpose) {
   Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!bell.valid()) return system_error("eventfd for accepting", errno);
   std::unique_ptr<Acceptor> made(new Acceptor(std::move(listener), std::move(bell), streams,
-                                              std::move(encryption), log, max_admitted));
+                                              std::move(encryption), log, max_admitted, purpose));
   HETCCL_ASSIGN(made->thread_, start_thread("hetccl-accept", [raw = made.get()] { raw->serve(); }));
   return made;
 }
 
 Acceptor::Acceptor(net::Listener listener, Fd bell, uint32_t streams, net::Encryption encryption,
-                   const Log& log, size_t max_admitted)
+                   const Log& log, size_t max_admitted, uint32_t purpose)
     : listener_(std::move(listener)),
       bell_(std::move(bell)),
       streams_(streams),
       encryption_(std::move(encryption)),
       log_(log),
       max_admitted_(max_admitted),
+      purpose_(purpose),
       unproven_(kMaxVisitors),
       refusals_("transport tcp", log) {}
 
@@ -257,7 +258,7 @@ void Acceptor::forget(uint64_t communicator, int self) {
 // accepted takes it that its channel lives: without room for it a visitor stays parked, and dials
 // again. With the mutex held.
 const net::Key* Acceptor::key_of(const net::Hello& hello) const {
-  if (hello.purpose != kPurpose) return nullptr;
+  if (hello.purpose != purpose_) return nullptr;
   const net::Key* known = nullptr;
   for (const Expectation* one : expectations_) {
     if (one->id_.communicator != hello.communicator) continue;

@@ -24,8 +24,8 @@
 
 namespace hetccl::transport::tcp {
 
-/// net::Hello::purpose of this transport.
-inline constexpr uint32_t kPurpose = 2;
+/// net::Hello::purpose of this transport, and of those that use its connections for their own.
+inline constexpr uint32_t kPurpose = 2, kPurposeOfVerbs = 3;
 
 class Acceptor {
  public:
@@ -36,10 +36,14 @@ class Acceptor {
   /// them.
   static Result<std::unique_ptr<Acceptor>> start(net::Listener listener, uint32_t streams,
                                                  net::Encryption encryption, const Log& log,
-                                                 size_t max_admitted = kMaxAdmitted);
+                                                 size_t max_admitted = kMaxAdmitted,
+                                                 uint32_t purpose = kPurpose);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
+
+  /// What those who dial have to say that they come for.
+  [[nodiscard]] uint32_t purpose() const { return purpose_; }
 
   /// One thread inside connect(). While it lives, peers of its communicator can prove themselves,
   /// and not only the one it waits for: ranks come in any order.
@@ -85,7 +89,7 @@ class Acceptor {
   using Visitors = std::list<Visitor>;
 
   Acceptor(net::Listener listener, Fd bell, uint32_t streams, net::Encryption encryption,
-           const Log& log, size_t max_admitted);
+           const Log& log, size_t max_admitted, uint32_t purpose);
   void serve();
   void serve_once();
   void wait();
@@ -107,6 +111,7 @@ class Acceptor {
   const net::Encryption encryption_;
   const Log log_;
   const size_t max_admitted_;
+  const uint32_t purpose_;
   std::atomic<bool> stop_{false};
 
   // The thread's own.

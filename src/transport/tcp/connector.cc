@@ -261,7 +261,7 @@ Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, Tim
     HETCCL_ASSIGN(one.fd, std::move(*connected));
     note_detour(attempt, one);
     one.connecting.reset();
-    const net::Hello hello{kPurpose, static_cast<uint32_t>(&one - attempt.dials.data()),
+    const net::Hello hello{acceptor_->purpose(), static_cast<uint32_t>(&one - attempt.dials.data()),
                            attempt.id.communicator, attempt.id.self, attempt.id.peer};
     one.handshake.emplace(hello, attempt.expectation.key(), encryption_);
     one.since = now;

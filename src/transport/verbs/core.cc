@@ -88,6 +88,7 @@ bool Core::progress() {
 }
 
 bool Core::handle_events() {
+  if (channels_.empty()) return false;  // no system call
   std::array<epoll_event, kEventsPerTurn> events;
   const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < n; ++i)

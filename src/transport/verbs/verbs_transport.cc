@@ -78,7 +78,8 @@ Result<Address> VerbsTransport::listen() {
     HETCCL_ASSIGN(encryption, net::TlsContext::create());
   }
   HETCCL_ASSIGN(auto acceptor,
-                tcp::Acceptor::start(std::move(listener), endpoint.streams, encryption, log_));
+                tcp::Acceptor::start(std::move(listener), endpoint.streams, encryption, log_,
+                                     tcp::Acceptor::kMaxAdmitted, tcp::kPurposeOfVerbs));
   HETCCL_ASSIGN(connector_,
                 Connector::create(std::move(acceptor), endpoint, std::move(encryption), log_));
   return address_;
