@@ -279,8 +279,9 @@ std::string Runtime::describe() {
   }
   std::vector<Json> transports;
   for (const auto& transport : transports_) {
-    transports.push_back(
-        {{"available", true}, {"name", transport->name()}, {"ports", Json(transport->describe())}});
+    std::vector<Json::Member> row = {{"available", true}, {"name", transport->name()}};
+    if (const auto lines = transport->describe(); !lines.empty()) row.push_back({"ports", lines});
+    transports.emplace_back(std::move(row));
   }
   for (const TransportRow& row : adaptors_.transports) {
     const std::string reason = why_not(row);

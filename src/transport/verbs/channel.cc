@@ -133,9 +133,10 @@ Status VerbsChannel::take_wire_bytes() {
 }
 
 Status VerbsChannel::meet() {
-  HETCCL_ASSIGN(const QpAddress theirs, decode_qp(from_wire_.data()));
+  const auto theirs = decode_qp(from_wire_.data());
+  if (!theirs.ok()) return defect(theirs.status().message().c_str());
   from_wire_.erase(from_wire_.begin(), from_wire_.begin() + kQpAddressBytes);
-  HETCCL_TRY(queue_->start_receiving(theirs, core_->config()));
+  HETCCL_TRY(queue_->start_receiving(theirs.value(), core_->config()));
   stage_ = Stage::Connected;
   return write_wire(&kReceiving, 1);
 }
@@ -196,13 +197,17 @@ Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
     return repost(slot);
   }
   const uint8_t* bytes = slot_at(slot);
-  HETCCL_ASSIGN(const Frame frame, decode_frame(bytes, completion.bytes));
+  const auto read_frame = decode_frame(bytes, completion.bytes);
+  if (!read_frame.ok()) return defect(read_frame.status().message().c_str());
+  const Frame& frame = read_frame.value();
   credits_ += frame.credits;
   if (credits_ > kCredits) return defect("it returns too many credits");
   if (frame.kind == FrameKind::Grant) HETCCL_TRY(accept_grant(decode_grant(bytes + kFrameBytes)));
   if (frame.kind == FrameKind::Grant || frame.kind == FrameKind::Credits) return repost(slot);
   const size_t payload = completion.bytes - kPrefixBytes;
-  HETCCL_ASSIGN(const Header header, decode(bytes + kFrameBytes));
+  const auto read_header = decode(bytes + kFrameBytes);
+  if (!read_header.ok()) return defect(read_header.status().message().c_str());
+  const Header& header = read_header.value();
   const bool whole = frame.kind == FrameKind::Whole;
   const bool sound = header.offset == 0 && header.bytes == header.total &&
                      payload == (whole ? header.total : 0) && (whole || header.total > kMostWhole);
