@@ -5,25 +5,12 @@
 #include <type_traits>
 
 #include "base/config.h"
+#include "base/little_endian.h"
 #include "base/printable.h"
 
 namespace hetccl::bootstrap {
 
 namespace {
-
-template <typename T>
-void put(uint8_t* out, T value) {
-  for (size_t i = 0; i < sizeof value; ++i) {
-    out[i] = static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i));
-  }
-}
-
-template <typename T>
-T get(const uint8_t* in) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) value |= static_cast<uint64_t>(in[i]) << (8 * i);
-  return static_cast<T>(value);
-}
 
 /// Builds one frame; the header is filled in at the end.
 class Writer {
@@ -31,7 +18,7 @@ class Writer {
   template <typename T>
   void integer(T value) {
     bytes_.resize(bytes_.size() + sizeof value);
-    put(bytes_.data() + bytes_.size() - sizeof value, value);
+    put_number(bytes_.data() + bytes_.size() - sizeof value, value);
   }
   void raw(std::span<const uint8_t> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
@@ -59,7 +46,7 @@ class Reader {
   template <typename T>
   void integer(T* out) {
     const std::span<const uint8_t> bytes = take(sizeof(T));
-    *out = bytes.empty() ? T{} : get<T>(bytes.data());
+    *out = bytes.empty() ? T{} : get_number<T>(bytes.data());
   }
   void text(std::string* out, size_t limit) {
     uint32_t length = 0;
@@ -111,13 +98,13 @@ std::optional<T> if_complete(const Reader& reader, T value) {
 }  // namespace
 
 void encode_header(const Header& header, uint8_t* out) {
-  put(out, header.payload_bytes);
-  put(out + 4, static_cast<uint32_t>(header.type));
+  put_number(out, header.payload_bytes);
+  put_number(out + 4, static_cast<uint32_t>(header.type));
 }
 
 std::optional<Header> decode_header(const uint8_t* in) {
-  const auto payload_bytes = get<uint32_t>(in);
-  const auto type = get<uint32_t>(in + 4);
+  const auto payload_bytes = get_number<uint32_t>(in);
+  const auto type = get_number<uint32_t>(in + 4);
   const bool known = type >= static_cast<uint32_t>(FrameType::Join) &&
                      type <= static_cast<uint32_t>(FrameType::Noted);
   if (!known || payload_bytes > kMaxPayload) return std::nullopt;
@@ -314,7 +301,7 @@ Bytes concatenate(const std::vector<Bytes>& parts) {
   Bytes all(total);
   uint8_t* out = all.data();
   for (const Bytes& part : parts) {
-    put(out, static_cast<uint32_t>(part.size()));
+    put_number(out, static_cast<uint32_t>(part.size()));
     out = std::copy(part.begin(), part.end(), out + sizeof(uint32_t));
   }
   return all;
@@ -327,7 +314,7 @@ std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, 
   parts.reserve(n_parts);
   while (parts.size() < n_parts) {
     if (concatenation.size() < sizeof(uint32_t)) return std::nullopt;
-    const size_t length = get<uint32_t>(concatenation.data());
+    const size_t length = get_number<uint32_t>(concatenation.data());
     concatenation = concatenation.subspan(sizeof(uint32_t));
     if (length > concatenation.size()) return std::nullopt;
     parts.emplace_back(concatenation.begin(),

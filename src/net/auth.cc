@@ -11,6 +11,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/little_endian.h"
+
 namespace hetccl::net {
 
 namespace {
@@ -38,30 +40,17 @@ void require_sodium() {
   if (sodium_init() < 0) std::abort();
 }
 
-template <typename T>
-void put(uint8_t* out, T value) {
-  for (size_t i = 0; i < sizeof value; ++i)
-    out[i] = static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i));
-}
-
-template <typename T>
-T get(const uint8_t* in) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) value |= static_cast<uint64_t>(in[i]) << (8 * i);
-  return static_cast<T>(value);
-}
-
 void encode_terms(const Encryption& encryption, uint64_t file_tag, uint8_t* out) {
-  put(out, encryption ? uint32_t{1} : uint32_t{0});
-  put(out + 4, file_tag);
+  put_number(out, encryption ? uint32_t{1} : uint32_t{0});
+  put_number(out + 4, file_tag);
 }
 
 bool encrypts(const uint8_t* terms) {
-  return get<uint32_t>(terms) != 0;
+  return get_number<uint32_t>(terms) != 0;
 }
 
 uint64_t file_tag(const uint8_t* terms) {
-  return get<uint64_t>(terms + 4);
+  return get_number<uint64_t>(terms + 4);
 }
 
 // How both ends, and whoever they tell, name the listener.
@@ -94,21 +83,21 @@ Status different_file(const Hello& hello, const uint8_t* dialer, const uint8_t* 
 
 void encode_hello(const Hello& hello, uint8_t* out) {
   std::memcpy(out, kMagic, sizeof kMagic);
-  put(out + 8, hello.purpose);
-  put(out + 12, hello.index);
-  put(out + 16, hello.communicator);
-  put(out + 24, hello.rank);
-  put(out + 28, hello.to);
+  put_number(out + 8, hello.purpose);
+  put_number(out + 12, hello.index);
+  put_number(out + 16, hello.communicator);
+  put_number(out + 24, hello.rank);
+  put_number(out + 28, hello.to);
   random_bytes(out + kDialerTerms + kTermsBytes, kNonceBytes);
 }
 
 bool decode_hello(const uint8_t* in, Hello* out) {
   if (std::memcmp(in, kMagic, sizeof kMagic) != 0) return false;
-  out->purpose = get<uint32_t>(in + 8);
-  out->index = get<uint32_t>(in + 12);
-  out->communicator = get<uint64_t>(in + 16);
-  out->rank = get<int32_t>(in + 24);
-  out->to = get<int32_t>(in + 28);
+  out->purpose = get_number<uint32_t>(in + 8);
+  out->index = get_number<uint32_t>(in + 12);
+  out->communicator = get_number<uint64_t>(in + 16);
+  out->rank = get_number<int32_t>(in + 24);
+  out->to = get_number<int32_t>(in + 28);
   return true;
 }
 

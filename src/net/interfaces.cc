@@ -14,42 +14,12 @@
 #include <numeric>
 #include <string_view>
 
+#include "net/name_filter.h"
 #include "net/socket.h"
 
 namespace hetccl::net {
 
 namespace {
-
-// HETCCL_SOCKET_IFNAME in NCCL's syntax: a list of prefixes; "=" makes them exact names, "^"
-// excludes them ("^=" both).
-class NameFilter {
- public:
-  explicit NameFilter(std::string_view text) {
-    excludes_ = text.starts_with('^');
-    text.remove_prefix(excludes_ ? 1 : 0);
-    exact_ = text.starts_with('=');
-    text.remove_prefix(exact_ ? 1 : 0);
-    while (!text.empty()) {
-      const size_t end = std::min(text.find(','), text.size());
-      if (end > 0) names_.emplace_back(text.substr(0, end));
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
-  }
-  // An interface that the user named is wanted whatever its kind.
-  [[nodiscard]] bool names_what_it_wants() const { return !excludes_ && !names_.empty(); }
-  [[nodiscard]] bool allows(std::string_view name) const {
-    if (names_.empty()) return true;
-    const bool listed = std::any_of(names_.begin(), names_.end(), [&](const std::string& entry) {
-      return exact_ ? name == entry : name.starts_with(entry);
-    });
-    return listed != excludes_;
-  }
-
- private:
-  bool excludes_ = false;
-  bool exact_ = false;
-  std::vector<std::string> names_;
-};
 
 // 0: a network; 1: a bridge that only this host's containers see; 2: loopback.
 int remoteness(const Interface& interface) {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/verbs/little_endian.h"
+#include "base/little_endian.h"
 
 namespace hetccl::transport::verbs {
 namespace {
@@ -69,8 +69,7 @@ void VerbsChannel::close() {
   keep(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_));
   if (stage_ == Stage::Open && !peer_closed_) {
     uint8_t goodbye[kGoodbyeBytes];
-    uint8_t* out = goodbye;
-    put(out, delivered_, kGoodbyeBytes);
+    put_number(goodbye, delivered_);
     (void)write_wire(goodbye, sizeof goodbye).ok();  // a peer that has gone misses nothing
   }
   queue_.reset();
@@ -125,8 +124,7 @@ Status VerbsChannel::take_wire_bytes() {
     HETCCL_TRY(send_messages());
   }
   if (stage_ == Stage::Open && from_wire_.size() >= kGoodbyeBytes) {
-    const uint8_t* in = from_wire_.data();
-    peer_delivered_ = get(in, kGoodbyeBytes);
+    peer_delivered_ = get_number<uint64_t>(from_wire_.data());
     from_wire_.clear();
   }
   return {};

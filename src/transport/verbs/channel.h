@@ -102,16 +102,21 @@ class VerbsChannel final : public Channel, public Watched {
   Status write_chunks();
   void finish_frame(uint32_t slot);
   void finish_chunk(uint32_t index);
-  void complete_sends();
   // Receiving (channel_recv.cc).
   Status match();
   Status begin(Receiving& receiving, uint32_t slot, uint64_t number);
   Status grant_chunks();
   Status grant_chunk(Receiving& receiving, uint64_t number, uint32_t index);
   Status finish_grant(uint32_t index);
-  void complete_recvs();
   Status repost(uint32_t slot);
 
+  /// Those that have begun end in their order.
+  template <typename Transfer>
+  static void end_complete(Fifo<Transfer>& transfers, size_t& begun, uint64_t& completed) {
+    for (; begun > 0 && transfers.front().complete; --begun, ++completed) transfers.pop();
+  }
+  void complete_sends() { end_complete(sends_, begun_, sends_completed_); }
+  void complete_recvs() { end_complete(recvs_, matched_, recvs_completed_); }
   Result<Region> register_chunk(void* data, size_t bytes, unsigned access, bool* again);
   void release(Chunk& chunk);
   uint8_t* slot_at(uint32_t index) { return slots_.get() + index * kSlotBytes; }

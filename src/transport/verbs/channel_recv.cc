@@ -83,12 +83,4 @@ Status VerbsChannel::finish_grant(uint32_t index) {
   return {};
 }
 
-void VerbsChannel::complete_recvs() {
-  while (matched_ > 0 && recvs_.front().complete) {
-    recvs_.pop();
-    --matched_;
-    ++recvs_completed_;
-  }
-}
-
 }  // namespace hetccl::transport::verbs

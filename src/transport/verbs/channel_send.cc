@@ -112,12 +112,4 @@ void VerbsChannel::finish_chunk(uint32_t index) {
   complete_sends();
 }
 
-void VerbsChannel::complete_sends() {
-  while (begun_ > 0 && sends_.front().complete) {
-    sends_.pop();
-    --begun_;
-    ++sends_completed_;
-  }
-}
-
 }  // namespace hetccl::transport::verbs

@@ -3,9 +3,15 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace hetccl::transport::verbs {
+
+bool is_ipv4(const abi::Gid& gid) {
+  constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0;
+}
 
 Region::Region(std::shared_ptr<const Device> device, abi::Mr* mr)
     : device_(std::move(device)), mr_(mr) {}

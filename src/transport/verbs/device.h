@@ -12,6 +12,9 @@
 
 namespace hetccl::transport::verbs {
 
+/// Whether a GID is an IPv4 address, mapped.
+bool is_ipv4(const abi::Gid& gid);
+
 class Device;
 
 /// Memory that a NIC may reach while this lives. Move-only.

@@ -11,10 +11,6 @@ constexpr size_t kHeadBytes = 2;  // magic, number of offers
 constexpr size_t kEach = 2 + sizeof(abi::Gid);
 constexpr size_t kSubnetPrefix = 8;
 
-bool is_mapped(const abi::Gid& gid) {
-  return gid.raw[10] == 0xff && gid.raw[11] == 0xff;
-}
-
 using Pair = std::pair<size_t, size_t>;
 
 std::vector<Pair> find_pairs(const std::vector<Offer>& own, const std::vector<Offer>& theirs,
@@ -68,7 +64,7 @@ bool may_reach(const Offer& one, const Offer& other) {
   if (one.link != other.link) return false;
   if (one.link == abi::kLinkInfiniBand)
     return std::memcmp(one.gid.raw, other.gid.raw, kSubnetPrefix) == 0;
-  return one.gid_type == other.gid_type && is_mapped(one.gid) == is_mapped(other.gid);
+  return one.gid_type == other.gid_type && is_ipv4(one.gid) == is_ipv4(other.gid);
 }
 
 std::optional<Pair> choose_pair(const std::vector<Offer>& own, const std::vector<Offer>& theirs,

@@ -1,6 +1,6 @@
 #include "transport/verbs/frame.h"
 
-#include "transport/verbs/little_endian.h"
+#include "base/little_endian.h"
 
 namespace hetccl::transport::verbs {
 namespace {
@@ -21,33 +21,32 @@ size_t least_bytes(FrameKind kind) {
 }  // namespace
 
 void encode(const Frame& frame, uint8_t out[kFrameBytes]) {
-  put(out, static_cast<uint8_t>(frame.kind), 4);
-  put(out, frame.credits, 4);
+  put_number(out, static_cast<uint32_t>(frame.kind));
+  put_number(out + 4, frame.credits);
 }
 
 Result<Frame> decode_frame(const uint8_t* in, size_t bytes) {
   if (bytes < kFrameBytes) return error(ErrorCode::RemoteError, "a frame of %zu bytes came", bytes);
-  const auto kind = static_cast<uint32_t>(get(in, 4));
-  const Frame frame{static_cast<FrameKind>(kind), static_cast<uint32_t>(get(in, 4))};
+  const auto kind = get_number<uint32_t>(in);
+  const Frame frame{static_cast<FrameKind>(kind), get_number<uint32_t>(in + 4)};
   if (kind > 4 || bytes < least_bytes(frame.kind) || frame.credits > kCredits)
     return error(ErrorCode::RemoteError, "what arrived is no frame of this version of hetccl");
   return frame;
 }
 
 void encode(const Grant& grant, uint8_t out[kGrantBytes]) {
-  for (const uint64_t one : {grant.message, grant.offset, grant.bytes, grant.address})
-    put(out, one, 8);
-  put(out, grant.key, 4);
-  put(out, grant.index, 4);
+  put_number(out, grant.message);
+  put_number(out + 8, grant.offset);
+  put_number(out + 16, grant.bytes);
+  put_number(out + 24, grant.address);
+  put_number(out + 32, grant.key);
+  put_number(out + 36, grant.index);
 }
 
 Grant decode_grant(const uint8_t in[kGrantBytes]) {
-  Grant grant;
-  for (uint64_t* one : {&grant.message, &grant.offset, &grant.bytes, &grant.address})
-    *one = get(in, 8);
-  grant.key = static_cast<uint32_t>(get(in, 4));
-  grant.index = static_cast<uint32_t>(get(in, 4));
-  return grant;
+  return {get_number<uint64_t>(in),      get_number<uint64_t>(in + 8),
+          get_number<uint64_t>(in + 16), get_number<uint64_t>(in + 24),
+          get_number<uint32_t>(in + 32), get_number<uint32_t>(in + 36)};
 }
 
 }  // namespace hetccl::transport::verbs

@@ -2,18 +2,13 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
+#include "net/name_filter.h"
 #include "transport/verbs/device.h"
 
 namespace hetccl::transport::verbs {
 namespace {
-
-bool is_ipv4(const abi::Gid& gid) {
-  constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0;
-}
 
 // RoCE v2 over IPv4, then over IPv6, is routed as the sites route their packets; version 1 stays
 // within an Ethernet. A GID of no address is no use.
@@ -35,21 +30,6 @@ std::string text_of(const abi::Gid& gid) {
   else
     ::inet_ntop(AF_INET6, gid.raw, text, sizeof text);
   return text;
-}
-
-// As HETCCL_SOCKET_IFNAME: prefixes with commas; after '=' whole names, after '^' all others.
-bool admits(std::string_view list, const std::string& name) {
-  if (list.empty()) return true;
-  const bool exact = list.front() == '=', others = list.front() == '^';
-  if (exact || others) list.remove_prefix(1);
-  bool found = false;
-  while (!list.empty() && !found) {
-    const size_t comma = std::min(list.find(','), list.size());
-    const std::string_view one = list.substr(0, comma);
-    found = !one.empty() && (exact ? name == one : name.starts_with(one));
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
-  return found != others;
 }
 
 Status choose_gid(const Api& api, const Config& config, const abi::PortAttr& attr, Port& port) {
@@ -142,9 +122,10 @@ std::string Port::describe() const {
 Result<std::vector<Port>> find_ports(const std::shared_ptr<const Api>& api, const Config& config) {
   int n = 0;
   abi::Device** devices = api->list_devices(&n);
+  const net::NameFilter filter(config.rdma_devices);
   std::vector<Port> ports;
   for (int i = 0; devices != nullptr && i < n; ++i) {
-    if (admits(config.rdma_devices, devices[i]->name)) add_ports(api, config, devices[i], ports);
+    if (filter.allows(devices[i]->name)) add_ports(api, config, devices[i], ports);
   }
   if (devices != nullptr) api->free_devices(devices);
   if (n == 0) return error(ErrorCode::Unsupported, "this host has no RDMA device");

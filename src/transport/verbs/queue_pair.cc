@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/little_endian.h"
 #include "net/auth.h"
-#include "transport/verbs/little_endian.h"
 
 namespace hetccl::transport::verbs {
 namespace {
@@ -28,22 +28,22 @@ uint32_t random_psn() {
 }  // namespace
 
 void encode(const QpAddress& address, uint8_t out[kQpAddressBytes]) {
-  put(out, kVersion, 1);
-  put(out, address.number, 4);
-  put(out, address.psn, 4);
-  put(out, address.lid, 2);
-  put(out, address.mtu, 1);
-  std::memcpy(out, address.gid.raw, sizeof address.gid.raw);
+  put_number(out, kVersion);
+  put_number(out + 1, address.number);
+  put_number(out + 5, address.psn);
+  put_number(out + 9, address.lid);
+  put_number(out + 11, address.mtu);
+  std::memcpy(out + 12, address.gid.raw, sizeof address.gid.raw);
 }
 
 Result<QpAddress> decode_qp(const uint8_t in[kQpAddressBytes]) {
-  const uint64_t version = get(in, 1);
+  const auto version = get_number<uint8_t>(in);
   QpAddress address;
-  address.number = static_cast<uint32_t>(get(in, 4));
-  address.psn = static_cast<uint32_t>(get(in, 4));
-  address.lid = static_cast<uint16_t>(get(in, 2));
-  address.mtu = static_cast<uint8_t>(get(in, 1));
-  std::memcpy(address.gid.raw, in, sizeof address.gid.raw);
+  address.number = get_number<uint32_t>(in + 1);
+  address.psn = get_number<uint32_t>(in + 5);
+  address.lid = get_number<uint16_t>(in + 9);
+  address.mtu = get_number<uint8_t>(in + 11);
+  std::memcpy(address.gid.raw, in + 12, sizeof address.gid.raw);
   constexpr uint32_t kMost = 1U << 24U;
   if (version != kVersion || address.number >= kMost || address.psn >= kMost || address.mtu < 1 ||
       address.mtu > 5)

@@ -67,11 +67,9 @@ std::vector<verbs::Offer> VerbsTransport::offers() const {
 Result<Address> VerbsTransport::listen() {
   if (connector_) return address_;
   const Config& config = core_->config();
-  tcp::Endpoint endpoint;
   HETCCL_ASSIGN(net::Listener listener, net::listen(config));
   HETCCL_ASSIGN(const auto interfaces, net::interfaces(config));
-  for (const net::Interface& interface : interfaces)
-    endpoint.addresses.push_back(interface.address.with_port(listener.port));
+  const tcp::Endpoint endpoint = tcp::endpoint_of(interfaces, {}, listener.port, 1);
   address_ = verbs::encode(verbs::Endpoint{offers(), tcp::encode(endpoint)});
   net::Encryption encryption;
   if (config.encrypt) {
