@@ -83,7 +83,7 @@ class Figure:
 
 def figures(options: argparse.Namespace, launcher: str) -> Iterator[Figure]:
     """Those that were asked for."""
-    # What the MPI cannot reach hetccl copies for it.
+    # hetccl copies memory that the MPI cannot reach.
     aware = options.memory == "host" or options.aware
     plain = Series("MPI") if aware else Series("MPI, through the host", {"any": BY_MPI})
     device = Series("hetccl", {"any": DEVICE})

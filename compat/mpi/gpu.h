@@ -22,7 +22,7 @@ struct GpuName {
   auto operator<=>(const GpuName&) const = default;
 };
 
-/// Who owns the memory at an address.
+/// The owner of the memory at an address.
 struct Owner {
   GpuName gpu;
   bool managed = false;

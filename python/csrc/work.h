@@ -21,7 +21,7 @@ namespace hetccl::torch_backend {
 class HetcclWork;
 using Tensors = std::vector<at::Tensor>;
 
-/// What torch has asked for, as calls of the C API, and what they need until they are complete.
+/// Calls of the C API that torch has asked for, and what they need until they are complete.
 /// Everything here is kept alive until then, whether or not the user keeps the Work.
 struct Request {
   Request() = default;

@@ -12,7 +12,7 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-// What a rank reports: where it is.
+// A rank reports where it is.
 struct RankReport {
   Position position;
   milliseconds delay{};

@@ -11,7 +11,7 @@
 
 namespace hetccl::device::gpu {
 
-/// Who owns the memory at an address.
+/// The owner of the memory at an address.
 struct Owner {
   int device = -1;       ///< none: the host does
   bool managed = false;  ///< the host reaches it, too
