@@ -56,6 +56,7 @@ Status VerbsChannel::grant_chunks() {
 }
 
 Status VerbsChannel::grant_chunk(Receiving& receiving, uint64_t number, uint32_t index) {
+  if (!core_->may_grant()) return {};
   const size_t bytes = std::min(kChunkBytes, receiving.transfer.bytes - receiving.granted);
   auto* data = static_cast<std::byte*>(receiving.transfer.data) + receiving.granted;
   bool again = false;
@@ -71,11 +72,12 @@ Status VerbsChannel::grant_chunk(Receiving& receiving, uint64_t number, uint32_t
   return send_frame(slot, FrameKind::Grant, kFrameBytes + kGrantBytes, {});
 }
 
-Status VerbsChannel::finish_grant(uint32_t index) {
+Status VerbsChannel::finish_grant(uint32_t index, size_t bytes) {
   if (index >= kGrants || !granted_[index].region.valid())
     return defect("it writes where nothing was granted");
   Chunk& chunk = granted_[index];
-  release(chunk);
+  if (bytes != chunk.bytes) return defect("a write does not fill the memory granted for it");
+  release(chunk, core_->grants);
   Receiving& receiving = recvs_[chunk.number - recvs_completed_];
   receiving.received += chunk.bytes;
   receiving.complete = receiving.received == receiving.transfer.bytes;

@@ -50,6 +50,8 @@ class QueuePair {
   int poll(std::span<abi::Wc> into);
   /// The next completion makes an event.
   Status arm();
+  /// Whether an event of its device tells that it has failed.
+  [[nodiscard]] bool is_concerned(const abi::AsyncEvent& event) const;
 
  private:
   explicit QueuePair(const Port& port);
