@@ -1,6 +1,8 @@
 #include "fake/fake_verbs.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +11,9 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
+#include <vector>
 
 namespace hetccl::fake {
 namespace rdma {  // test doubles are compiled in one unit
@@ -38,6 +42,13 @@ struct Pair : abi::Qp {
   bool broken = false;
 };
 
+// Where a dma-buf's pages are mapped, and what waits to be seen there.
+struct DmaBuf {
+  std::byte* mapped = nullptr;
+  size_t mapped_bytes = 0, offset = 0;
+  std::vector<std::pair<std::byte*, std::vector<std::byte>>> held;
+};
+
 struct State {
   std::mutex mutex;
   VerbsFabric fabric;
@@ -45,6 +56,7 @@ struct State {
   std::map<uint32_t, Pair*> pairs;
   std::map<uint32_t, abi::Mr*> regions;  // by key
   std::map<abi::Mr*, int> access;
+  std::map<abi::Mr*, DmaBuf> dmabufs;
   std::map<abi::Pd*, int> regions_of;
   uint32_t next = 100;
 };
@@ -64,41 +76,91 @@ void complete(Queue& queue, const abi::Wc& completion, uint32_t late) {
   (void)!::write(channel.fd, &one, sizeof one);
 }
 
-// Where `key` lets `bytes` at `address` be reached; null otherwise.
-void* reach(uint32_t key, uint64_t address, size_t bytes, int access) {
+// Where `key` lets `bytes` at `address` be reached, and in which region; null otherwise.
+struct Reached {
+  std::byte* data = nullptr;
+  DmaBuf* dmabuf = nullptr;
+};
+Reached reach(uint32_t key, uint64_t address, size_t bytes, int access) {
   const auto found = state().regions.find(key);
-  if (found == state().regions.end()) return nullptr;
+  if (found == state().regions.end()) return {};
   abi::Mr* mr = found->second;
   const auto begin = reinterpret_cast<uint64_t>(mr->address);
-  if (address < begin || address + bytes > begin + mr->length) return nullptr;
-  return (state().access[mr] & access) == access ? reinterpret_cast<void*>(address) : nullptr;
+  if (address < begin || address + bytes > begin + mr->length) return {};
+  if ((state().access[mr] & access) != access) return {};
+  const auto dmabuf = state().dmabufs.find(mr);
+  if (dmabuf == state().dmabufs.end()) return {reinterpret_cast<std::byte*>(address)};
+  state().fabric.device_bytes += bytes;
+  DmaBuf& one = dmabuf->second;
+  return {one.mapped + one.offset + (address - begin), &one};
+}
+
+void see_held(DmaBuf& dmabuf) {
+  for (auto& [at, bytes] : dmabuf.held) std::memcpy(at, bytes.data(), bytes.size());
+  dmabuf.held.clear();
+}
+
+void put(const Reached& to, const std::vector<std::byte>& bytes) {
+  if (to.dmabuf != nullptr && state().fabric.holds_writes)
+    to.dmabuf->held.emplace_back(to.data, bytes);
+  else if (!bytes.empty())
+    std::memcpy(to.data, bytes.data(), bytes.size());
+}
+
+// What a request sends; nothing where it may not.
+std::optional<std::vector<std::byte>> gather(const abi::SendWr& request) {
+  std::vector<std::byte> bytes;
+  for (int i = 0; i < request.n_parts; ++i) {
+    const abi::Sge& part = request.parts[i];
+    const bool inlined = (request.flags & abi::kInline) != 0;
+    const auto* data = inlined ? reinterpret_cast<std::byte*>(part.address)
+                               : reach(part.lkey, part.address, part.length, 0).data;
+    if (data == nullptr) return {};
+    bytes.insert(bytes.end(), data, data + part.length);
+  }
+  return bytes;
+}
+
+int violation(int status) {
+  ++state().fabric.violations;
+  return status;
+}
+constexpr int kLocalProtection = 4, kRemoteAccess = 10;  // IBV_WC_LOC_PROT_ERR, REM_ACCESS_ERR
+
+int read_remote(const abi::SendWr& request) {
+  const abi::Sge& into = *request.parts;
+  const Reached from =
+      reach(request.remote.rkey, request.remote.address, into.length, abi::kRemoteRead);
+  const Reached to = reach(into.lkey, into.address, into.length, abi::kLocalWrite);
+  if (from.data == nullptr || to.data == nullptr) return violation(kRemoteAccess);
+  if (from.dmabuf != nullptr) see_held(*from.dmabuf);
+  std::memcpy(to.data, from.data, into.length);
+  return abi::kWcSuccess;
 }
 
 // The status with which a request completes.
 int deliver(Pair& from, const abi::SendWr& request) {
-  const abi::Sge& part = *request.parts;
-  const bool inlined = (request.flags & abi::kInline) != 0;
-  const void* data = inlined ? reinterpret_cast<void*>(part.address)
-                             : reach(part.lkey, part.address, part.length, 0);
-  if (data == nullptr) return ++state().fabric.violations, 4;  // IBV_WC_LOC_PROT_ERR
   const auto found = state().pairs.find(from.peer);
   if (found == state().pairs.end() || found->second->state < abi::kQpReadyToReceive)
     return abi::kWcRetryExceeded;
   Pair& to = *found->second;
-  if (to.receives.empty()) return ++state().fabric.not_ready, abi::kWcRnrExceeded;
-  const auto [id, slot] = to.receives.front();
+  if (request.opcode == abi::kRdmaRead) return read_remote(request);
+  const auto bytes = gather(request);
+  if (!bytes) return violation(kLocalProtection);
+  const bool writes = request.opcode != abi::kSend, arrives = request.opcode != abi::kRdmaWrite;
+  if (arrives && to.receives.empty()) return ++state().fabric.not_ready, abi::kWcRnrExceeded;
+  const abi::Sge slot = arrives ? to.receives.front().second : abi::Sge{};
+  const Reached target =
+      writes ? reach(request.remote.rkey, request.remote.address, bytes->size(), abi::kRemoteWrite)
+             : reach(slot.lkey, slot.address, bytes->size(), abi::kLocalWrite);
+  if (target.data == nullptr) return violation(kRemoteAccess);
+  put(target, *bytes);
+  if (!arrives) return abi::kWcSuccess;
   abi::Wc arrival{};
-  arrival.id = id;
-  arrival.bytes = part.length;
-  arrival.opcode = abi::kWcRecv;
-  void* target = reach(slot.lkey, slot.address, part.length, abi::kLocalWrite);
-  if (request.opcode == abi::kRdmaWriteWithImm) {
-    arrival.opcode = abi::kWcRecvRdmaWithImm;
-    arrival.immediate = request.immediate;
-    target = reach(request.remote.rkey, request.remote.address, part.length, abi::kRemoteWrite);
-  }
-  if (target == nullptr) return ++state().fabric.violations, 10;  // IBV_WC_REM_ACCESS_ERR
-  std::memcpy(target, data, part.length);
+  arrival.id = to.receives.front().first;
+  arrival.bytes = static_cast<uint32_t>(bytes->size());
+  arrival.opcode = writes ? abi::kWcRecvRdmaWithImm : abi::kWcRecv;
+  arrival.immediate = writes ? request.immediate : 0;
   to.receives.pop_front();
   complete(*static_cast<Queue*>(to.receive_cq), arrival, 0);
   return abi::kWcSuccess;
@@ -219,7 +281,7 @@ int query_pkey(abi::Context*, uint8_t, int index, uint16_t* key) {
   return 0;
 }
 
-abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
+abi::Mr* make_region(abi::Pd* pd, void* address, size_t bytes, int access) {
   const Lock lock(state().mutex);
   VerbsFabric& fabric = state().fabric;
   if (fabric.fail_registrations > 0 && state().regions_of[pd] > 1) {  // its slots, and a chunk
@@ -233,6 +295,39 @@ abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
   state().access[mr] = access;
   ++state().regions_of[pd];
   ++fabric.regions;
+  ++fabric.registered;
+  return mr;
+}
+
+// Pages that nobody may touch, a device's, cannot be pinned.
+bool is_mapped(const void* address) {
+  std::byte byte{};
+  iovec local{&byte, 1}, remote{const_cast<void*>(address), 1};
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
+  if (is_mapped(address)) return make_region(pd, address, bytes, access);
+  errno = EFAULT;
+  return nullptr;
+}
+
+abi::Mr* reg_dmabuf_mr(abi::Pd* pd, uint64_t offset, size_t bytes, uint64_t address, int fd,
+                       int access) {
+  if (!state().fabric.dmabufs) return errno = EOPNOTSUPP, nullptr;
+  DmaBuf dmabuf;
+  constexpr size_t kPage = 4096;
+  dmabuf.offset = offset % kPage;
+  dmabuf.mapped_bytes = dmabuf.offset + bytes;
+  void* mapped = ::mmap(nullptr, dmabuf.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                        static_cast<off_t>(offset - dmabuf.offset));
+  if (mapped == MAP_FAILED) return nullptr;
+  dmabuf.mapped = static_cast<std::byte*>(mapped);
+  abi::Mr* mr = make_region(pd, reinterpret_cast<void*>(address), bytes, access);
+  if (mr == nullptr) return ::munmap(mapped, dmabuf.mapped_bytes), nullptr;
+  const Lock lock(state().mutex);
+  state().dmabufs.emplace(mr, std::move(dmabuf));
+  ++state().fabric.dmabuf_regions;
   return mr;
 }
 
@@ -240,6 +335,10 @@ int dereg_mr(abi::Mr* mr) {
   const Lock lock(state().mutex);
   state().regions.erase(mr->lkey);
   state().access.erase(mr);
+  if (const auto dmabuf = state().dmabufs.extract(mr); !dmabuf.empty()) {
+    ::munmap(dmabuf.mapped().mapped, dmabuf.mapped().mapped_bytes);
+    --state().fabric.dmabuf_regions;
+  }
   --state().regions_of[mr->pd];
   --state().fabric.regions;
   delete mr;
@@ -336,6 +435,7 @@ transport::verbs::Api make_api() {
   api.alloc_pd = [](abi::Context* context) { return new abi::Pd{context, 0}; };
   api.dealloc_pd = [](abi::Pd* pd) { return delete pd, 0; };
   api.reg_mr = reg_mr;
+  api.reg_dmabuf_mr = reg_dmabuf_mr;
   api.dereg_mr = dereg_mr;
   api.create_comp_channel = create_comp_channel;
   api.destroy_comp_channel = destroy_comp_channel;
@@ -357,11 +457,12 @@ transport::verbs::Api make_api() {
 
 VerbsFabric& reset_verbs_fabric() {
   const rdma::Lock lock(rdma::state().mutex);
-  const int64_t regions = rdma::state().fabric.regions, pairs = rdma::state().fabric.queue_pairs;
-  rdma::state().fabric = VerbsFabric();
-  rdma::state().fabric.regions = regions;
-  rdma::state().fabric.queue_pairs = pairs;
-  return rdma::state().fabric;
+  const VerbsFabric before = rdma::state().fabric;
+  VerbsFabric& fabric = rdma::state().fabric = VerbsFabric();
+  fabric.regions = before.regions;
+  fabric.dmabuf_regions = before.dmabuf_regions;
+  fabric.queue_pairs = before.queue_pairs;
+  return fabric;
 }
 
 VerbsFabric& verbs_fabric() {

@@ -23,12 +23,17 @@ struct VerbsFabric {
   /// The sends and writes of a queue pair complete with `failure` from this one on; 0: none.
   uint32_t fails_from = 0;
   int failure = transport::verbs::abi::kWcRetryExceeded;
+  bool dmabufs = true;  ///< whether devices take them
+  /// What is written to a dma-buf is seen once something was read from there.
+  bool holds_writes = false;
 
   // Counted.
   uint64_t not_ready = 0;   ///< messages that met no posted receive
   uint64_t overflows = 0;   ///< completions that a queue had no room for
   uint64_t violations = 0;  ///< memory that was not registered, or is no longer
-  int64_t regions = 0, queue_pairs = 0;
+  int64_t regions = 0, dmabuf_regions = 0, queue_pairs = 0;
+  uint64_t registered = 0;    ///< regions so far
+  uint64_t device_bytes = 0;  ///< moved from or to dma-bufs
 };
 
 /// Puts everything back to the defaults.

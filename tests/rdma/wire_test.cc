@@ -38,7 +38,7 @@ struct Wire {
     bool again = false;
     region = port.device->register_memory(memory.data(), memory.size(), abi::kLocalWrite, &again)
                  .value();
-    queue = QueuePair::create(port, kSends, kReceives, nullptr).value();
+    queue = QueuePair::create(port, {.sends = kSends, .receives = kReceives}).value();
     for (uint32_t i = 0; i < kReceives; ++i) REQUIRE(queue->post_receive(i, at(i)).ok());
     fake::Thread dialer([this] { dial(); });
     channel = transport->connect({77, 1, 0}, address, secret, fake::kHangMs).value();
@@ -74,7 +74,7 @@ struct Wire {
     std::copy(rest.begin(), rest.end(), out + kFrameBytes);
     abi::Sge part = at(kReceives);
     part.length = static_cast<uint32_t>(kFrameBytes + rest.size());
-    REQUIRE(queue->post_send(0, part, remote).ok());
+    REQUIRE(queue->post_send(0, {&part, 1}, remote).ok());
   }
   Bytes memory = Bytes((kReceives + 1) * kSlotBytes);
   const Bytes secret = Bytes(32, 5);
@@ -105,7 +105,7 @@ void break_protocol(Wire& wire, int fault) {
   if (fault == 0) wire.send({static_cast<FrameKind>(9), 0}, Bytes(100));
   if (fault == 1) wire.send(whole, Bytes(200, 0xee));
   if (fault == 2) wire.send(whole, header(0, 100, 60));
-  if (fault == 3) wire.send(of_long, header(0, 100, 0));
+  if (fault == 3) wire.send(of_long, header(0, 0, 0));
   if (fault == 4) wire.send({FrameKind::Credits, 1}, {});
   if (fault == 5) wire.send(granting, grant({0, 0, 4096, 4096, 1, 0}));  // nothing was sent
   if (fault == 6) wire.send(granting, grant({1, 0, 4096, 4096, 1, 0}));

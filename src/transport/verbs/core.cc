@@ -16,6 +16,14 @@ namespace {
 constexpr uint32_t kTurns = 64;
 constexpr size_t kEventsPerTurn = 32;
 
+// Each once: ports of one device follow each other.
+std::vector<std::shared_ptr<Device>> devices_of(const std::vector<Port>& ports) {
+  std::vector<std::shared_ptr<Device>> devices;
+  for (const Port& port : ports)
+    if (devices.empty() || devices.back() != port.device) devices.push_back(port.device);
+  return devices;
+}
+
 }  // namespace
 
 // The completion events of a device: each belongs to a channel, which has to ask for the next.
@@ -40,18 +48,18 @@ Result<std::shared_ptr<Core>> Core::create(std::vector<Port> ports, const Config
   if (!epoll.valid()) return system_error("epoll_create1 for RDMA", errno);
   std::shared_ptr<Core> core(new Core(std::move(ports), config, std::move(epoll)));
   HETCCL_TRY(core->reserve(1));
-  const Device* last = nullptr;  // ports of one device follow each other
-  for (const Port& port : core->ports_) {
-    if (port.device.get() == last) continue;
-    last = port.device.get();
-    core->events_.push_back(std::make_unique<Events>(port.device));
-    HETCCL_TRY(core->watch(port.device->events()->fd, *core->events_.back()));
+  for (const auto& device : core->registry().devices()) {
+    core->events_.push_back(std::make_unique<Events>(device));
+    HETCCL_TRY(core->watch(device->events()->fd, *core->events_.back()));
   }
   return core;
 }
 
 Core::Core(std::vector<Port> ports, const Config& config, Fd epoll)
-    : ports_(std::move(ports)), config_(config), epoll_(std::move(epoll)) {}
+    : ports_(std::move(ports)),
+      config_(config),
+      registry_(std::make_shared<Registry>(devices_of(ports_))),
+      epoll_(std::move(epoll)) {}
 
 Status Core::reserve(size_t more) {
   const std::lock_guard lock(mutex);
