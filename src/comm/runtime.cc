@@ -112,7 +112,9 @@ Status Runtime::open_transports() {
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
     auto made = row.make(config_, log_, engine_->waker());
-    if (!made.ok() && row.optional) {
+    // What a user asked for and cannot have is an error.
+    const bool asked = made.status().code() == ErrorCode::InvalidArgument && !row.found;
+    if (!made.ok() && row.optional && !asked) {
       // Most hosts have no such hardware.
       const bool usual = made.status().code() == ErrorCode::Unsupported && !row.found;
       if (!usual)

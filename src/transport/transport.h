@@ -187,8 +187,11 @@ class Transport {
   virtual void forget(uint64_t communicator, int self) = 0;
   /// Moves what can be moved without blocking: true when anything moved.
   virtual bool progress() = 0;
-  /// A descriptor that polls readable when `progress` has something to do, or -1 for shared memory
-  /// (see shm_source).
+  /// The engine is about to sleep, or has slept. With `on` it calls `progress` once more; from then
+  /// on `poll_fd` polls readable when `progress` has something to do.
+  virtual void arm(bool /*on*/) {}
+  /// A descriptor that polls readable when `progress` has something to do, at least while armed, or
+  /// -1 for shared memory (see shm_source).
   [[nodiscard]] virtual int poll_fd() const = 0;
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
   /// Payload and headers that this end has handed to the wire so far.

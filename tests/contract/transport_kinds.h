@@ -26,6 +26,8 @@ struct Kind {
   bool takes_all = true;
   /// A message of so many bytes completes though no receive is posted.
   size_t buffers = 300'000;
+  /// Sends fail once the peer has left, though a message of its is unread.
+  bool fails_sends = true;
 };
 
 inline Kind tcp_kind(const char* name, int streams, int threads, bool encrypt = false) {
@@ -67,7 +69,7 @@ inline std::vector<Kind> kinds() {
       return make_verbs_transport(fake::verbs_api(), encrypted, log);
     };
   };
-  return {{"adaptor", adaptor, false},
+  return {{"adaptor", adaptor, false, 300'000, false},
           tcp_kind("tcp, 1 stream", 1, 0),
           tcp_kind("tcp, 2 streams", 2, 0),
           tcp_kind("tcp, 5 streams, 3 threads", 5, 3),
@@ -75,7 +77,7 @@ inline std::vector<Kind> kinds() {
           {"verbs, fake", verbs(by_fake(0)), true, kVerbsBuffers},
           {"verbs, fake, late completions, encrypted connection", verbs(by_fake(5)), true,
            kVerbsBuffers},
-          {"shm", shm}};
+          {"shm", shm, true, 300'000, false}};
 }
 
 }  // namespace hetccl::transport

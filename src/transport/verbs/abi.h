@@ -60,6 +60,26 @@ struct CompletionChannel {
   int fd, references;
 };
 
+/// struct ibv_async_event.
+struct AsyncEvent {
+  union {
+    Cq* cq;
+    Qp* qp;
+    int port;
+    void* any;
+  } of;
+  int type;
+};
+enum : int {
+  kEventCqError = 0,
+  kEventQpFatal,
+  kEventQpRequestError,
+  kEventQpAccessError,
+  kEventDeviceFatal = 8,
+};
+
+enum : int { kForkDisabled, kForkEnabled, kForkUnneeded };
+
 enum : int { kWcSuccess = 0, kWcFlushed = 5, kWcRetryExceeded = 12, kWcRnrExceeded = 13 };
 enum : int {
   kWcSend = 0,

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fifo.h"
 #include "net/wire.h"
 #include "transport/verbs/core.h"
@@ -33,10 +34,6 @@ constexpr uint64_t id_of(Work work, uint32_t index) {
 
 class VerbsChannel final : public Channel, public Watched {
  public:
-  /// Memory of one channel that may be locked at a time: its slots, and chunks both ways.
-  static constexpr size_t kLockedBytes =
-      kSlots * kSlotBytes + 2 * kGrants * (kChunkBytes + 2 * 4096);
-
   /// `wire` is connected with `peer` and authenticated. Returns before the peer has answered there;
   /// what is posted meanwhile waits.
   static Result<std::unique_ptr<VerbsChannel>> create(int peer, const Port& port, net::Wire wire,
@@ -54,9 +51,11 @@ class VerbsChannel final : public Channel, public Watched {
   // For the core, with its mutex held.
   bool progress();
   void on_readable() override;
-  /// Asks for an event of the next completion: false where it has been asked for.
-  bool arm();
+  /// Asks for an event of the next completion, unless it has been asked for.
+  void arm();
   void disarm() { armed_ = false; }
+  /// An event of `device`, which may concern other channels.
+  void take_event(const Device& device, const abi::AsyncEvent& event);
 
  private:
   enum class Stage : uint8_t { Meeting, Connected, Open };
@@ -113,6 +112,7 @@ class VerbsChannel final : public Channel, public Watched {
   void note_error(const abi::Wc& completion);
   bool advance();
   void look_for_end(bool moved);
+  bool awaits_more();
   // Sending (channel_send.cc).
   Status send_messages();
   Status send_message(Sending& sending, uint64_t number);
@@ -127,7 +127,7 @@ class VerbsChannel final : public Channel, public Watched {
   Status begin(Receiving& receiving, uint32_t slot, uint64_t number);
   Status grant_chunks();
   Status grant_chunk(Receiving& receiving, uint64_t number, uint32_t index);
-  Status finish_grant(uint32_t index);
+  Status finish_grant(uint32_t index, size_t bytes);
   Status repost(uint32_t slot);
   Status free_slot(uint32_t slot);
   // Memory that the transport knows, of devices above all (channel_device.cc).
@@ -149,7 +149,7 @@ class VerbsChannel final : public Channel, public Watched {
   void complete_sends() { end_complete(sends_, begun_, sends_completed_); }
   void complete_recvs() { end_complete(recvs_, matched_, recvs_completed_); }
   Result<Region> register_chunk(void* data, size_t bytes, unsigned access, bool* again);
-  void release(Chunk& chunk);
+  static void release(Chunk& chunk, std::atomic<size_t>& under_way);
   [[nodiscard]] bool is_long(uint32_t slot) const;
   uint8_t* slot_at(uint32_t index) { return slots_.get() + index * kSlotBytes; }
   [[nodiscard]] Header header_of(uint32_t slot) const;
@@ -169,9 +169,12 @@ class VerbsChannel final : public Channel, public Watched {
   bool peer_closed_ = false;
   bool broken_ = false;  // nothing more comes through the queue pair
   Status why_broken_;
-  uint64_t arrived_ = 0;         // frames and chunks of the peer's
-  uint64_t delivered_ = 0;       // ours, which the peer has
-  uint64_t peer_delivered_ = 0;  // as it said when it closed
+  bool looked_ = false;     // for why
+  uint64_t arrived_ = 0;    // frames and chunks of the peer's
+  uint64_t delivered_ = 0;  // ours, which the peer has
+  // As the peer said when it closed.
+  uint64_t peer_delivered_ = 0, peer_arrived_ = 0;
+  TimePoint gives_up_{};  // on what it said; not set while something moves
 
   // Receives first, then sends.
   std::unique_ptr<uint8_t, void (*)(void*)> slots_;

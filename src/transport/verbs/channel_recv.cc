@@ -68,6 +68,7 @@ Status VerbsChannel::grant_chunk(Receiving& receiving, uint64_t number, uint32_t
     bytes = std::min(bytes, static_cast<size_t>(known->end() - data));
     key = known->region(device_).remote_key();
   } else {
+    if (!core_->may_grant()) return {};
     bool again = false;
     auto region = register_chunk(data, bytes, abi::kLocalWrite | abi::kRemoteWrite, &again);
     if (!region.ok() && again) return {};
@@ -85,11 +86,12 @@ Status VerbsChannel::grant_chunk(Receiving& receiving, uint64_t number, uint32_t
   return send_frame(slot, FrameKind::Grant, kFrameBytes + kGrantBytes, {});
 }
 
-Status VerbsChannel::finish_grant(uint32_t index) {
+Status VerbsChannel::finish_grant(uint32_t index, size_t bytes) {
   if (index >= kGrants || !granted_[index].under_way)
     return defect("it writes where nothing was granted");
   Chunk& chunk = granted_[index];
-  release(chunk);
+  if (bytes != chunk.bytes) return defect("a write does not fill the memory granted for it");
+  release(chunk, core_->grants);
   Receiving& receiving = recvs_[chunk.number - recvs_completed_];
   receiving.received += chunk.bytes;
   if (receiving.received < receiving.transfer.bytes) return {};

@@ -70,7 +70,7 @@ Status VerbsChannel::accept_grant(const Grant& grant) {
 }
 
 // An index may be granted again before the completion of the write that it was granted for has been
-// seen. Where memory cannot be locked now, it may be once another chunk has arrived.
+// seen. Where memory cannot be locked now, it may be once another chunk has been written.
 Status VerbsChannel::write_chunks() {
   while (!grants_.empty()) {
     const Grant grant = grants_.front();
@@ -111,7 +111,7 @@ void VerbsChannel::finish_frame(uint32_t slot) {
 
 void VerbsChannel::finish_chunk(uint32_t index) {
   Chunk& chunk = writes_[index];
-  release(chunk);
+  release(chunk, core_->writes);
   Sending& sending = sends_[chunk.number - sends_completed_];
   sending.written += chunk.bytes;
   sending.complete = sending.written == sending.transfer.bytes;

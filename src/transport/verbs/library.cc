@@ -32,6 +32,11 @@ void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.modify_qp, "ibv_modify_qp");
   symbols.find(api.destroy_qp, "ibv_destroy_qp");
   symbols.find(api.status_text, "ibv_wc_status_str");
+  symbols.find(api.get_async_event, "ibv_get_async_event");
+  symbols.find(api.ack_async_event, "ibv_ack_async_event");
+  symbols.find(api.event_text, "ibv_event_type_str");
+  symbols.find(api.fork_init, "ibv_fork_init");
+  symbols.optional(api.is_fork_initialized, "ibv_is_fork_initialized");
 }
 
 }  // namespace

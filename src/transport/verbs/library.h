@@ -39,6 +39,11 @@ struct Api {
   int (*modify_qp)(abi::Qp*, abi::QpAttr*, int mask) = nullptr;
   int (*destroy_qp)(abi::Qp*) = nullptr;
   const char* (*status_text)(int wc_status) = nullptr;
+  int (*get_async_event)(abi::Context*, abi::AsyncEvent*) = nullptr;
+  void (*ack_async_event)(abi::AsyncEvent*) = nullptr;
+  const char* (*event_text)(int type) = nullptr;
+  int (*fork_init)() = nullptr;
+  int (*is_fork_initialized)() = nullptr;  ///< null before rdma-core 35
 };
 
 /// Unsupported where there is none, or where it lacks functions. Never unloaded.

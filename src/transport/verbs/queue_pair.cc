@@ -178,6 +178,21 @@ int QueuePair::poll(std::span<abi::Wc> into) {
   return cq_->context->ops.poll_cq(cq_, static_cast<int>(into.size()), into.data());
 }
 
+bool QueuePair::is_concerned(const abi::AsyncEvent& event) const {
+  switch (event.type) {
+    case abi::kEventDeviceFatal:
+      return true;
+    case abi::kEventCqError:
+      return event.of.cq == cq_;
+    case abi::kEventQpFatal:
+    case abi::kEventQpRequestError:
+    case abi::kEventQpAccessError:
+      return event.of.qp == qp_;
+    default:
+      return false;
+  }
+}
+
 Status QueuePair::arm() {
   const int failure = cq_->context->ops.req_notify_cq(cq_, 0);
   if (failure == 0) return {};

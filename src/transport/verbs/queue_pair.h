@@ -58,6 +58,8 @@ class QueuePair {
   }
   /// The next completion makes an event.
   Status arm();
+  /// Whether an event of its device tells that it has failed.
+  [[nodiscard]] bool is_concerned(const abi::AsyncEvent& event) const;
 
  private:
   QueuePair(const Port& port, const Options& options);

@@ -47,6 +47,7 @@ class VerbsTransport final : public Transport {
     if (connector_) connector_->forget(communicator, self);
   }
   bool progress() override { return core_->progress(); }
+  void arm(bool on) override { core_->arm(on); }
   [[nodiscard]] int poll_fd() const override { return core_->fd(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
   [[nodiscard]] uint64_t bytes_sent() const override {
@@ -58,6 +59,10 @@ class VerbsTransport final : public Transport {
                const WaitLimit& limit, const Connected& connected);
   Result<std::unique_ptr<Channel>> open(int peer, const verbs::Port& port, Connector::Wires wires);
   [[nodiscard]] std::vector<verbs::Offer> offers() const;
+  // All ranks have the same HETCCL_TRANSPORT.
+  [[nodiscard]] verbs::Reach least_reach() const {
+    return core_->config().transport.empty() ? verbs::Reach::Routed : verbs::Reach::Named;
+  }
 
   const std::vector<std::string> ports_;
   const Log log_;
@@ -93,7 +98,8 @@ Result<Address> VerbsTransport::listen() {
 
 bool VerbsTransport::can_reach(const Address& peer) const {
   const auto endpoint = verbs::decode(peer);
-  return endpoint.ok() && verbs::choose_pair(offers(), endpoint.value().offers, 0, 1).has_value();
+  return endpoint.ok() &&
+         verbs::choose_pair(offers(), endpoint.value().offers, 0, 1, least_reach()).has_value();
 }
 
 void VerbsTransport::connect_later(const PeerId& id, const Address& address,
@@ -117,8 +123,11 @@ Status VerbsTransport::begin(const PeerId& id, const Address& address,
   }
   HETCCL_ASSIGN(const verbs::Endpoint theirs, verbs::decode(address));
   HETCCL_ASSIGN(const tcp::Endpoint endpoint, tcp::decode(theirs.listener));
-  const auto pair = verbs::choose_pair(offers(), theirs.offers, id.self, id.peer);
-  if (!pair) return error(ErrorCode::Unsupported, "no two ports can reach each other");
+  const auto pair = verbs::choose_pair(offers(), theirs.offers, id.self, id.peer, least_reach());
+  if (!pair)
+    return error(ErrorCode::Unsupported,
+                 "no two RDMA ports of the ranks are in networks that reach each other: name "
+                 "others with HETCCL_RDMA_DEVICES, or set HETCCL_TRANSPORT=tcp");
   HETCCL_TRY(reserve(1));
   const verbs::Port& port = core_->ports()[pair->first];
   return connector_->connect(
@@ -163,6 +172,32 @@ Result<std::unique_ptr<Channel>> VerbsTransport::open(int peer, const verbs::Por
   return std::unique_ptr<Channel>(std::move(channel));
 }
 
+// Without this, memory that is registered is copied in the process that forks, and the device goes
+// on with the child's: where the kernel does not copy such memory for the child at once.
+void prepare_for_forks(const verbs::Api& api, const Log& log) {
+  if (api.is_fork_initialized != nullptr && api.is_fork_initialized() != verbs::abi::kForkDisabled)
+    return;
+  const int failure = api.fork_init();
+  if (failure != 0)
+    log.warn(
+        "RDMA is not safe if this process forks (%s): another library has used libibverbs before. "
+        "Set RDMAV_FORK_SAFE=1, or do not fork",
+        system_error("ibv_fork_init", failure).message().c_str());
+}
+
+// A rank offers its peers so many ports: the fastest.
+void leave_out_slowest(std::vector<verbs::Port>& ports) {
+  std::vector<verbs::Port*> usable;
+  for (verbs::Port& port : ports) {
+    if (port.unusable.empty()) usable.push_back(&port);
+  }
+  std::stable_sort(usable.begin(), usable.end(),
+                   [](const verbs::Port* a, const verbs::Port* b) { return a->mbps > b->mbps; });
+  for (size_t i = verbs::kMaxOffers; i < usable.size(); ++i)
+    usable[i]->unusable =
+        format("a rank uses %zu ports (HETCCL_RDMA_DEVICES chooses which)", verbs::kMaxOffers);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_verbs_transport(const Config& config, const Log& log) {
@@ -172,16 +207,21 @@ Result<std::unique_ptr<Transport>> make_verbs_transport(const Config& config, co
 
 Result<std::unique_ptr<Transport>> make_verbs_transport(std::shared_ptr<const verbs::Api> api,
                                                         const Config& config, const Log& log) {
+  prepare_for_forks(*api, log);
   HETCCL_ASSIGN(auto ports, verbs::find_ports(api, config));
+  leave_out_slowest(ports);
   std::vector<std::string> lines;
   std::string reasons;
+  bool excluded = false;
   for (const verbs::Port& port : ports) {
     lines.push_back(port.describe());
     reasons += (reasons.empty() ? "" : "; ") + lines.back();
+    excluded = excluded || port.excluded;
   }
   std::erase_if(ports, [](const verbs::Port& port) { return !port.unusable.empty(); });
-  if (ports.empty()) return error(ErrorCode::Unsupported, "%s", reasons.c_str());
-  if (ports.size() > verbs::kMaxOffers) ports.resize(verbs::kMaxOffers);
+  if (ports.empty())
+    return error(excluded ? ErrorCode::InvalidArgument : ErrorCode::SystemError, "%s",
+                 reasons.c_str());
   HETCCL_ASSIGN(auto core, Core::create(std::move(ports), config));
   return std::unique_ptr<Transport>(
       std::make_unique<VerbsTransport>(std::move(lines), log, std::move(core)));
