@@ -262,6 +262,10 @@ constexpr std::array kRows = {
          "the GID that RDMA ports use; -1: of RoCE one of version 2 and IPv4 where there is one "
          "(hetccl info shows which), of InfiniBand the first"},
         IntegerRange{&Config::rdma_gid_index, -1, 255}},
+    Row{{"HETCCL_RDMA_GPU", "flag", "1",
+         "0: network cards never read or write the memory of GPUs, which goes through pinned "
+         "memory"},
+        Flag{&Config::rdma_gpu}},
     Row{{"HETCCL_RDMA_PKEY", "integer", "0",
          "InfiniBand's partition (a P_Key) that RDMA ports use; 0: the first of the port's table"},
         IntegerRange{&Config::rdma_pkey, 0, 65'535}},

@@ -34,6 +34,7 @@ void Runtime::rest() {
   service_.reset();
   engine_.reset();
   listening_.clear();
+  registered_.clear();
   transports_.clear();
   settler_.reset();
   crew_->rest();
@@ -206,6 +207,18 @@ std::string Runtime::gpu_vendor() {
   for (Gpus& gpus : gpus_)
     if (gpus.in_use()) return gpus.vendor();
   return "";
+}
+
+exec::RegisteredMemory* Runtime::memory_of(device::Device& device) {
+  std::vector<transport::Transport*> registering;
+  for (const auto& transport : transports_)
+    if (transport->registers()) registering.push_back(transport.get());
+  if (registering.empty()) return nullptr;
+  const std::lock_guard lock(registered_mutex_);
+  auto& memory = registered_[&device];
+  if (memory == nullptr)
+    memory = std::make_unique<exec::RegisteredMemory>(device, std::move(registering));
+  return memory.get();
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device, const WaitLimit& limit) {

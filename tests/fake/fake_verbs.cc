@@ -1,6 +1,8 @@
 #include "fake/fake_verbs.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -135,7 +137,7 @@ size_t locked_by(const void* address, size_t bytes) {
   return (begin + bytes + kPage - 1) / kPage * kPage - begin / kPage * kPage;
 }
 
-abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
+abi::Mr* make_region(abi::Pd* pd, void* address, size_t bytes, int access) {
   const Lock lock(state().mutex);
   const bool writes = (access & abi::kRemoteWrite) != 0;
   if (writes && (access & abi::kLocalWrite) == 0) return errno = EINVAL, nullptr;
@@ -147,6 +149,39 @@ abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
   state().access[mr] = access;
   state().locked[pd] += locked;
   ++state().fabric.regions;
+  ++state().fabric.registered;
+  return mr;
+}
+
+// Pages that nobody may touch, a device's, cannot be pinned.
+bool is_mapped(const void* address) {
+  std::byte byte{};
+  iovec local{&byte, 1}, remote{const_cast<void*>(address), 1};
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
+  if (is_mapped(address)) return make_region(pd, address, bytes, access);
+  errno = EFAULT;
+  return nullptr;
+}
+
+abi::Mr* reg_dmabuf_mr(abi::Pd* pd, uint64_t offset, size_t bytes, uint64_t address, int fd,
+                       int access) {
+  if (!state().fabric.dmabufs) return errno = EOPNOTSUPP, nullptr;
+  DmaBuf dmabuf;
+  constexpr size_t kPage = 4096;
+  dmabuf.offset = offset % kPage;
+  dmabuf.mapped_bytes = dmabuf.offset + bytes;
+  void* mapped = ::mmap(nullptr, dmabuf.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                        static_cast<off_t>(offset - dmabuf.offset));
+  if (mapped == MAP_FAILED) return nullptr;
+  dmabuf.mapped = static_cast<std::byte*>(mapped);
+  abi::Mr* mr = make_region(pd, reinterpret_cast<void*>(address), bytes, access);
+  if (mr == nullptr) return ::munmap(mapped, dmabuf.mapped_bytes), nullptr;
+  const Lock lock(state().mutex);
+  state().dmabufs.emplace(mr, std::move(dmabuf));
+  ++state().fabric.dmabuf_regions;
   return mr;
 }
 
@@ -154,6 +189,10 @@ int dereg_mr(abi::Mr* mr) {
   const Lock lock(state().mutex);
   state().regions.erase(mr->lkey);
   state().access.erase(mr);
+  if (const auto dmabuf = state().dmabufs.extract(mr); !dmabuf.empty()) {
+    ::munmap(dmabuf.mapped().mapped, dmabuf.mapped().mapped_bytes);
+    --state().fabric.dmabuf_regions;
+  }
   state().locked[mr->pd] -= locked_by(mr->address, mr->length);
   --state().fabric.regions;
   delete mr;
@@ -297,6 +336,7 @@ transport::verbs::Api make_api() {
   api.alloc_pd = [](abi::Context* context) { return new abi::Pd{context, 0}; };
   api.dealloc_pd = dealloc_pd;
   api.reg_mr = reg_mr;
+  api.reg_dmabuf_mr = reg_dmabuf_mr;
   api.dereg_mr = dereg_mr;
   api.create_comp_channel = create_comp_channel;
   api.destroy_comp_channel = destroy_comp_channel;
@@ -326,7 +366,9 @@ transport::verbs::Api make_api() {
 VerbsFabric& reset_verbs_fabric(uint32_t seed) {
   const rdma::Lock lock(rdma::state().mutex);
   const int64_t regions = rdma::state().fabric.regions, pairs = rdma::state().fabric.queue_pairs;
+  const int64_t dmabufs = rdma::state().fabric.dmabuf_regions;
   rdma::state().fabric = VerbsFabric();
+  rdma::state().fabric.dmabuf_regions = dmabufs;
   rdma::state().fabric.regions = regions;
   rdma::state().fabric.queue_pairs = pairs;
   rdma::state().random.seed(seed);

@@ -27,9 +27,13 @@ struct VerbsFabric {
   uint32_t inline_bytes = 220;  ///< that a queue pair takes at most
   /// Bytes move, and sends complete, fewer polls late than this; 0: at the next one.
   uint32_t late = 0;
+  bool holds_sends = false;    ///< what has arrived completes at its sender once this is false
   int fail_registrations = 0;  ///< so many chunks find no memory to lock, though others end
   size_t lockable = SIZE_MAX;  ///< bytes that may be registered in a protection domain
-  int fork_support = 0;        ///< as ibv_is_fork_initialized tells it
+  bool dmabufs = true;         ///< whether devices register them
+  /// What is written to a dma-buf is seen once something was read from there.
+  bool holds_writes = false;
+  int fork_support = 0;  ///< as ibv_is_fork_initialized tells it
   bool fork_init_fails = false;
   int connect_failure = 0;  ///< an errno with which no queue pair gets ready to receive
   /// The sends and writes of a queue pair complete with `failure` from this one on; 0: none.
@@ -42,7 +46,9 @@ struct VerbsFabric {
   uint64_t violations = 0;  ///< memory that was not registered, or is no longer; destroyed in use
   uint64_t posts = 0, polls = 0, arms = 0, events = 0;
   int fork_inits = 0;
-  int64_t regions = 0, queue_pairs = 0;
+  int64_t regions = 0, dmabuf_regions = 0, queue_pairs = 0;
+  uint64_t registered = 0;    ///< regions so far
+  uint64_t device_bytes = 0;  ///< moved from or to dma-bufs
 };
 
 /// Puts everything back to the defaults. What is random follows from `seed`.

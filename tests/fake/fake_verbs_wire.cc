@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace hetccl::fake::rdma {
@@ -64,13 +65,41 @@ void break_pair(Pair& pair) {
 }
 
 // Where `key` lets `bytes` at `address` be reached through `pair`; null otherwise.
-void* reach(const Pair& pair, uint32_t key, uint64_t address, size_t bytes, int access) {
+struct Reached {
+  std::byte* data = nullptr;
+  DmaBuf* dmabuf = nullptr;
+};
+Reached reach(const Pair& pair, uint32_t key, uint64_t address, size_t bytes, int access) {
   const auto found = state().regions.find(key);
-  if (found == state().regions.end()) return nullptr;
+  if (found == state().regions.end()) return {};
   abi::Mr* mr = found->second;
   const auto begin = reinterpret_cast<uint64_t>(mr->address);
-  if (mr->pd != pair.pd || address < begin || address + bytes > begin + mr->length) return nullptr;
-  return (state().access[mr] & access) == access ? reinterpret_cast<void*>(address) : nullptr;
+  if (mr->pd != pair.pd || address < begin || address + bytes > begin + mr->length) return {};
+  if ((state().access[mr] & access) != access) return {};
+  const auto dmabuf = state().dmabufs.find(mr);
+  if (dmabuf == state().dmabufs.end()) return {reinterpret_cast<std::byte*>(address)};
+  state().fabric.device_bytes += bytes;
+  DmaBuf& one = dmabuf->second;
+  return {one.mapped + one.offset + (address - begin), &one};
+}
+
+void put(const Reached& to, const std::vector<std::byte>& bytes) {
+  if (to.dmabuf != nullptr && state().fabric.holds_writes)
+    to.dmabuf->held.emplace_back(to.data, bytes);
+  else if (!bytes.empty())
+    std::memcpy(to.data, bytes.data(), bytes.size());
+}
+
+// What a request sends; nothing where it may not.
+std::optional<std::vector<std::byte>> gather(const Pair& pair, const Request& request) {
+  if ((request.order.flags & abi::kInline) != 0) return request.inlined;
+  std::vector<std::byte> bytes;
+  for (const abi::Sge& part : request.parts) {
+    const auto* data = reach(pair, part.lkey, part.address, part.length, 0).data;
+    if (data == nullptr) return {};
+    bytes.insert(bytes.end(), data, data + part.length);
+  }
+  return bytes;
 }
 
 // The pair to which packets of `from` get, if any.
@@ -92,41 +121,73 @@ Pair* find_target(const Pair& from) {
   return routed && listens && agrees ? &to : nullptr;
 }
 
+int refuse_access(Pair& to) {
+  ++state().fabric.violations;
+  add_event(*static_cast<OpenDevice*>(to.context), abi::kEventQpAccessError,
+            static_cast<abi::Qp*>(&to));
+  break_pair(to);
+  return kRemoteAccess;
+}
+
+// What was held is seen by then.
+int read_remote(const Pair& from, Pair& to, const Request& request) {
+  const abi::Sge& into = request.parts.front();
+  const auto& remote = request.order.remote;
+  const bool open = (to.attr.access & abi::kRemoteRead) != 0 && from.reads > 0 && to.reads > 0;
+  const Reached source =
+      open ? reach(to, remote.rkey, remote.address, into.length, abi::kRemoteRead) : Reached{};
+  const Reached target = reach(from, into.lkey, into.address, into.length, abi::kLocalWrite);
+  if (target.data == nullptr) return ++state().fabric.violations, kLocalProtection;
+  if (source.data == nullptr) return refuse_access(to);
+  if (source.dmabuf != nullptr) {
+    for (auto& [at, bytes] : source.dmabuf->held) std::memcpy(at, bytes.data(), bytes.size());
+    source.dmabuf->held.clear();
+  }
+  std::memcpy(target.data, source.data, into.length);
+  return abi::kWcSuccess;
+}
+
+// Without an immediate it needs no receive.
+int write_remote(Pair& to, const abi::SendWr& order, const std::vector<std::byte>& bytes) {
+  const bool open = (to.attr.access & abi::kRemoteWrite) != 0;
+  const Reached into =
+      open ? reach(to, order.remote.rkey, order.remote.address, bytes.size(), abi::kRemoteWrite)
+           : Reached{};
+  if (into.data == nullptr) return refuse_access(to);
+  put(into, bytes);
+  return abi::kWcSuccess;
+}
+
 // The status with which a request completes.
 int deliver(Pair& from, const Request& request) {
-  const abi::Sge& part = request.part;
-  const bool inlined = (request.order.flags & abi::kInline) != 0;
-  const void* data =
-      inlined ? request.inlined.data() : reach(from, part.lkey, part.address, part.length, 0);
-  if (data == nullptr) return ++state().fabric.violations, kLocalProtection;
   Pair* const target = find_target(from);
   if (target == nullptr) return abi::kWcRetryExceeded;
   Pair& to = *target;
+  const int opcode = request.order.opcode;
+  if (opcode == abi::kRdmaRead) return read_remote(from, to, request);
+  const auto bytes = gather(from, request);
+  if (!bytes) return ++state().fabric.violations, kLocalProtection;
+  if (opcode == abi::kRdmaWrite) return write_remote(to, request.order, *bytes);
   if (to.receives.empty()) return ++state().fabric.not_ready, abi::kWcRnrExceeded;
   const abi::Sge slot = to.receives.front().second;
   abi::Wc arrival{};
-  arrival.bytes = part.length;
-  arrival.opcode = abi::kWcRecv;
-  void* into = reach(to, slot.lkey, slot.address, slot.length, abi::kLocalWrite);
-  if (request.order.opcode == abi::kRdmaWriteWithImm) {
+  arrival.bytes = static_cast<uint32_t>(bytes->size());
+  if (opcode == abi::kRdmaWriteWithImm) {
+    const int status = write_remote(to, request.order, *bytes);
+    if (status != abi::kWcSuccess) return status;
     arrival.opcode = abi::kWcRecvRdmaWithImm;
     arrival.immediate = request.order.immediate;
-    const auto& remote = request.order.remote;
-    const bool open = (to.attr.access & abi::kRemoteWrite) != 0;
-    into = open ? reach(to, remote.rkey, remote.address, part.length, abi::kRemoteWrite) : nullptr;
-  } else if (part.length > slot.length) {
-    complete_receive(to, arrival, kLocalLength);
-    break_pair(to);
-    return kRemoteRequest;
+  } else {
+    arrival.opcode = abi::kWcRecv;
+    if (bytes->size() > slot.length) {
+      complete_receive(to, arrival, kLocalLength);
+      break_pair(to);
+      return kRemoteRequest;
+    }
+    const Reached into = reach(to, slot.lkey, slot.address, slot.length, abi::kLocalWrite);
+    if (into.data == nullptr) return refuse_access(to);
+    put(into, *bytes);
   }
-  if (into == nullptr) {
-    ++state().fabric.violations;
-    add_event(*static_cast<OpenDevice*>(to.context), abi::kEventQpAccessError,
-              static_cast<abi::Qp*>(&to));
-    break_pair(to);
-    return kRemoteAccess;
-  }
-  if (part.length > 0) std::memcpy(into, data, part.length);
   complete_receive(to, arrival, abi::kWcSuccess);
   return abi::kWcSuccess;
 }
@@ -177,14 +238,16 @@ int post_send(abi::Qp* qp, abi::SendWr* request, abi::SendWr**) {
   const bool inlined = (request->flags & abi::kInline) != 0;
   if (pair.attr.state != abi::kQpReadyToSend && !broken) return EINVAL;
   if (pair.outstanding >= pair.limits.sends) return ENOMEM;
-  if (request->next != nullptr || request->n_parts != 1) return EINVAL;
+  const auto n_parts = static_cast<uint32_t>(request->n_parts);
+  if (request->next != nullptr || n_parts < 1 || n_parts > pair.limits.send_parts) return EINVAL;
   const abi::Sge part = *request->parts;
   if (inlined && part.length > pair.limits.inline_bytes) return ENOMEM;
   ++state().fabric.posts;
   ++pair.outstanding;
   if (broken) return complete_send(pair, request->id, abi::kWcFlushed), 0;
-  const auto* bytes = reinterpret_cast<const uint8_t*>(part.address);
-  pair.requests.push_back({*request, part, {}, draw_lateness()});
+  const auto* bytes = reinterpret_cast<const std::byte*>(part.address);
+  pair.requests.push_back(
+      {*request, {request->parts, request->parts + n_parts}, {}, draw_lateness()});
   if (inlined) pair.requests.back().inlined.assign(bytes, bytes + part.length);
   return 0;
 }
@@ -211,7 +274,7 @@ int poll_cq(abi::Cq* cq, int n, abi::Wc* into) {
   bool sends_wait = false;
   for (auto at = queue.entries.begin(); at != queue.entries.end() && got < n;) {
     if (at->late > 0) --at->late;
-    if (at->is_send && (sends_wait || at->late > 0)) {
+    if (at->is_send && (sends_wait || at->late > 0 || state().fabric.holds_sends)) {
       sends_wait = true;
       ++at;
       continue;
@@ -250,6 +313,7 @@ int modify_qp(abi::Qp* qp, abi::QpAttr* attr, int mask) {
     return EINVAL;
   if (attr->state == abi::kQpReadyToReceive && state().fabric.connect_failure != 0)
     return state().fabric.connect_failure;
+  pair.reads = attr->state == abi::kQpReadyToReceive ? attr->max_peer_reads : attr->max_reads;
   const abi::QpAttr before = std::exchange(now, *attr);
   if (attr->state != abi::kQpInit) {
     now.port = before.port;

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "fake/fake_verbs.h"
@@ -28,12 +29,18 @@ struct Queue : abi::Cq {
   bool armed = false;
   uint32_t unacknowledged = 0;
 };
-/// A send or a write that is posted and has not reached the other end.
+/// What is posted and has not reached the other end.
 struct Request {
   abi::SendWr order;
-  abi::Sge part;
-  std::vector<uint8_t> inlined;
+  std::vector<abi::Sge> parts;
+  std::vector<std::byte> inlined;
   uint32_t late = 0;
+};
+/// Where the pages of a dma-buf are mapped, and what waits to be seen there.
+struct DmaBuf {
+  std::byte* mapped = nullptr;
+  size_t mapped_bytes = 0, offset = 0;
+  std::vector<std::pair<std::byte*, std::vector<std::byte>>> held;
 };
 struct Pair : abi::Qp {
   std::deque<std::pair<uint64_t, abi::Sge>> receives;
@@ -41,6 +48,7 @@ struct Pair : abi::Qp {
   abi::QpAttr attr{};  // as set so far
   abi::QpLimits limits{};
   uint32_t outstanding = 0, sent = 0;
+  int reads = 0;  // that may be under way
 };
 struct OpenDevice : abi::Context {
   std::string name;
@@ -58,6 +66,7 @@ struct State {
   std::vector<Queue*> queues;
   std::map<uint32_t, abi::Mr*> regions;  // by key
   std::map<abi::Mr*, int> access;
+  std::map<abi::Mr*, DmaBuf> dmabufs;
   std::map<abi::Pd*, size_t> locked;  // bytes
   uint32_t next = 100;
 };

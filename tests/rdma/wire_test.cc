@@ -46,7 +46,7 @@ struct Wire {
                  ->register_memory(memory.data(), memory.size(),
                                    abi::kLocalWrite | abi::kRemoteWrite, &again)
                  .value();
-    queue = QueuePair::create(port, kSends, kReceives, nullptr).value();
+    queue = QueuePair::create(port, {.sends = kSends, .receives = kReceives}).value();
     for (uint32_t i = 0; i < kReceives; ++i) REQUIRE(queue->post_receive(i, at(i)).ok());
     fake::Thread dialer([this] { dial(); });
     channel = transport->connect({77, 1, 0}, address, secret, fake::kHangMs).value();
@@ -86,13 +86,13 @@ struct Wire {
     std::copy(rest.begin(), rest.end(), out + kFrameBytes);
     abi::Sge part = at(kReceives);
     part.length = static_cast<uint32_t>(kFrameBytes + rest.size());
-    REQUIRE(queue->post_send(0, part, nullptr).ok());
+    REQUIRE(queue->post_send(0, {&part, 1}, nullptr).ok());
   }
   void write(const Grant& grant, size_t bytes, uint32_t index) {
     abi::Sge part = at(kReceives);
     part.length = static_cast<uint32_t>(bytes);
     const QueuePair::Remote remote{grant.address, grant.key, index};
-    REQUIRE(queue->post_send(0, part, &remote).ok());
+    REQUIRE(queue->post_send(0, {&part, 1}, &remote).ok());
   }
   void say(const Bytes& bytes) {
     REQUIRE(net::send_all(wire.fd(), bytes.data(), bytes.size(), soon()).ok());
@@ -156,8 +156,8 @@ std::vector<Fault> frame_faults() {
       {"no frame", [](Wire& wire) { wire.send({static_cast<FrameKind>(9), 0}, Bytes(100)); }},
       {"no header", [=](Wire& wire) { whole(wire, Bytes(200, 0xee)); }},
       {"too few bytes", [=](Wire& wire) { whole(wire, header(0, 100, 60)); }},
-      {"a short message as a long one",
-       [](Wire& wire) { wire.send({FrameKind::Long, 0}, header(0, 100, 0)); }},
+      {"a message of nothing as a long one",
+       [](Wire& wire) { wire.send({FrameKind::Long, 0}, header(0, 0, 0)); }},
       {"too many credits", [](Wire& wire) { wire.send({FrameKind::Credits, 1}, {}); }},
       {"another message's number", [=](Wire& wire) { whole(wire, header(3, 100, 100)); }},
       {"a grant of nothing",
@@ -203,6 +203,14 @@ std::vector<Fault> long_faults() {
          wire.progress();
          CHECK(wire.channel->status().ok());
          wire.write(granted, granted.bytes, granted.index);
+       }},
+      {"a grant of a message that travels whole",
+       [](Wire& wire) {
+         static Bytes data(100);
+         fake::verbs_fabric().holds_sends = true;
+         wire.channel->post_send({data.data(), data.size(), {77, 0, 0, 0, {}}});
+         wire.progress();
+         wire.send({FrameKind::Grant, 0}, grant({0, 0, 100, 4096, 1, 0}));
        }},
       {"a grant beyond the message", grants(0, kLong + 1)},
       {"a grant of another part", grants(4096, 4096)},

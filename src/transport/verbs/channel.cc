@@ -31,7 +31,8 @@ VerbsChannel::VerbsChannel(int peer, const Port& port, net::Wire wire, std::shar
       port_(port),
       core_(std::move(core)),
       wire_(std::move(wire)),
-      slots_(nullptr, std::free) {}
+      slots_(nullptr, std::free),
+      device_(core_->registry().number_of(*port_.device)) {}
 
 Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(int peer, const Port& port,
                                                            net::Wire wire,
@@ -43,14 +44,15 @@ Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(int peer, const Port&
 }
 
 Status VerbsChannel::prepare() {
-  constexpr size_t kBytes = (kReceives + kSendSlots) * kSlotBytes;
+  constexpr size_t kBytes = kSlots * kSlotBytes;
   slots_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, kBytes)));
   if (slots_ == nullptr) return error(ErrorCode::SystemError, "no memory for an RDMA channel");
   std::memset(slots_.get(), 0, kBytes);
   bool again = false;
   HETCCL_ASSIGN(slots_region_,
                 port_.device->register_memory(slots_.get(), kBytes, abi::kLocalWrite, &again));
-  HETCCL_ASSIGN(queue_, QueuePair::create(port_, kSends, kReceives, this));
+  HETCCL_ASSIGN(queue_,
+                QueuePair::create(port_, {.sends = kSends, .receives = kReceives, .user = this}));
   arm();  // an engine that sleeps now has not armed it
   for (uint32_t slot = 0; slot < kReceives; ++slot) HETCCL_TRY(repost(slot));
   for (uint32_t slot = kReceives + kSendSlots; slot-- > kReceives;) free_slots_.push_back(slot);
@@ -81,12 +83,14 @@ void VerbsChannel::close() {
     (void)write_wire(goodbye, sizeof goodbye).ok();  // a peer that has gone misses nothing
   }
   queue_.reset();
+  loopback_.reset();
   for (Chunk& chunk : writes_) release(chunk, core_->writes);
   for (Chunk& chunk : granted_) release(chunk, core_->grants);
   slots_region_.reset();
   wire_.reset();
   sends_.clear();
   recvs_.clear();
+  copies_.clear();
 }
 
 // A new socket takes a few bytes at once.
@@ -153,11 +157,14 @@ Status VerbsChannel::meet() {
 void VerbsChannel::arm() {
   if (armed_ || ended() || broken_) return;
   keep(queue_->arm());
+  if (loopback_ != nullptr) keep(loopback_->arm());
   armed_ = true;
 }
 
 void VerbsChannel::take_event(const Device& device, const abi::AsyncEvent& event) {
-  if (port_.device.get() != &device || !queue_->is_concerned(event)) return;
+  const bool concerned =
+      queue_->is_concerned(event) || (loopback_ != nullptr && loopback_->is_concerned(event));
+  if (port_.device.get() != &device || !concerned) return;
   broken_ = true;
   if (why_broken_.ok())
     why_broken_ = error(ErrorCode::RemoteError, "RDMA to rank %d over %s failed: %s", peer_,
@@ -226,7 +233,7 @@ Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
   const Header& header = read_header.value();
   const bool whole = frame.kind == FrameKind::Whole;
   const bool sound = header.offset == 0 && header.bytes == header.total &&
-                     payload == (whole ? header.total : 0) && (whole || header.total > kMostWhole);
+                     payload == (whole ? header.total : 0) && (whole || header.total > 0);
   if (!sound || inbox_.size() >= kCredits) return defect("its messages do not fit their headers");
   inbox_.push(slot);
   return {};
@@ -251,7 +258,8 @@ void VerbsChannel::note_error(const abi::Wc& completion) {
 bool VerbsChannel::advance() {
   if (ended()) return false;
   const uint64_t before = sends_completed_ + recvs_completed_ + begun_ + matched_;
-  keep(match());
+  keep(end_copies());
+  if (!ended()) keep(match());
   if (!ended() && !broken_ && stage_ == Stage::Open) {
     keep(send_messages());
     if (!ended()) keep(write_chunks());
@@ -268,9 +276,9 @@ void VerbsChannel::look_for_end(bool moved) {
   if (ended() || moved) return;
   if (broken_ && !peer_closed_) read_wire();
   if (peer_closed_) {
-    if (awaits_more()) return;
-    const bool cut = !recvs_.empty() || !sends_.empty() || inbox_.empty() ||
-                     header_of(inbox_.front()).total > kMostWhole;
+    if (awaits_more() || copying_ > 0) return;
+    const bool cut =
+        !recvs_.empty() || !sends_.empty() || inbox_.empty() || is_long(inbox_.front());
     if (cut) keep(closed());
   } else if (broken_ && why_broken_.ok() && !std::exchange(looked_, true)) {
     core_->look();  // an event may tell why
@@ -303,6 +311,7 @@ Result<Region> VerbsChannel::register_chunk(void* data, size_t bytes, unsigned a
 }
 
 void VerbsChannel::release(Chunk& chunk, std::atomic<size_t>& under_way) {
+  chunk.under_way = false;
   if (!chunk.region.valid()) return;
   chunk.region.reset();
   --under_way;
@@ -318,6 +327,11 @@ Status VerbsChannel::repost(uint32_t slot) {
 Header VerbsChannel::header_of(uint32_t slot) const {
   const auto header = decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
   return header.ok() ? header.value() : Header{};
+}
+
+bool VerbsChannel::is_long(uint32_t slot) const {
+  const auto frame = decode_frame(slots_.get() + slot * kSlotBytes, kSlotBytes);
+  return frame.ok() && frame.value().kind == FrameKind::Long;
 }
 
 std::optional<MessageInfo> VerbsChannel::incoming() {

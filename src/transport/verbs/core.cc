@@ -19,6 +19,14 @@ constexpr size_t kEventsPerTurn = 32;
 // A job that may take TCP takes RDMA where so many channels find all the memory that they like.
 constexpr size_t kUsualChannels = 16;
 
+// Each once: ports of one device follow each other.
+std::vector<std::shared_ptr<Device>> devices_of(const std::vector<Port>& ports) {
+  std::vector<std::shared_ptr<Device>> devices;
+  for (const Port& port : ports)
+    if (devices.empty() || devices.back() != port.device) devices.push_back(port.device);
+  return devices;
+}
+
 }  // namespace
 
 // The completion events of a device: each belongs to a channel, which has to ask for the next.
@@ -65,17 +73,15 @@ Result<std::shared_ptr<Core>> Core::create(std::vector<Port> ports, const Config
     HETCCL_TRY(core->require(kUsualChannels, kUsualChannels * (kChannelLocks + 2 * kChunkLocks)));
   else
     HETCCL_TRY(core->reserve(1));
-  const Device* last = nullptr;  // ports of one device follow each other
-  for (const Port& port : core->ports_) {
-    if (port.device.get() == last) continue;
-    last = port.device.get();
-    HETCCL_TRY(core->watch_device(port.device));
-  }
+  for (const auto& device : core->registry().devices()) HETCCL_TRY(core->watch_device(device));
   return core;
 }
 
 Core::Core(std::vector<Port> ports, const Config& config, Fd epoll)
-    : ports_(std::move(ports)), config_(config), epoll_(std::move(epoll)) {}
+    : ports_(std::move(ports)),
+      config_(config),
+      registry_(std::make_shared<Registry>(devices_of(ports_))),
+      epoll_(std::move(epoll)) {}
 
 // Any chunk may wait for others, but one must fit that is received, and one that is sent.
 Status Core::reserve(size_t more) {

@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "transport/verbs/device.h"
+#include "transport/verbs/registry.h"
 
 namespace hetccl::transport::verbs {
 
@@ -36,6 +37,7 @@ class Core {
   [[nodiscard]] int fd() const { return epoll_.get(); }
   [[nodiscard]] const std::vector<Port>& ports() const { return ports_; }
   [[nodiscard]] const Config& config() const { return config_; }
+  [[nodiscard]] Registry& registry() const { return *registry_; }
   std::atomic<uint64_t> bytes_sent{0};
 
   /// Makes sure that `more` channels beside those there are may lock the memory without which they
@@ -69,6 +71,7 @@ class Core {
 
   const std::vector<Port> ports_;
   const Config config_;
+  const std::shared_ptr<Registry> registry_;
   const Fd epoll_;
   std::vector<std::unique_ptr<Watched>> events_;
   std::vector<VerbsChannel*> channels_;

@@ -85,4 +85,19 @@ Result<Region> Device::register_memory(void* data, size_t bytes, unsigned access
       .with(format("RDMA%s", remedy));
 }
 
+Result<Region> Device::register_memory(const Memory& memory, unsigned access) const {
+  if (memory.dmabuf < 0 || api_->reg_dmabuf_mr == nullptr) {
+    bool again = false;
+    return register_memory(memory.data, memory.bytes, access, &again);
+  }
+  errno = 0;
+  abi::Mr* mr = api_->reg_dmabuf_mr(pd_, memory.dmabuf_offset, memory.bytes,
+                                    reinterpret_cast<uintptr_t>(memory.data), memory.dmabuf,
+                                    static_cast<int>(access));
+  if (mr != nullptr) return Region(shared_from_this(), mr);
+  return system_error(
+      format("registering a dma-buf of %zu bytes with %s", memory.bytes, name_.c_str()),
+      errno != 0 ? errno : EOPNOTSUPP);
+}
+
 }  // namespace hetccl::transport::verbs

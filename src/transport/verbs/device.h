@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "transport/transport.h"
 #include "transport/verbs/library.h"
 
 namespace hetccl::transport::verbs {
@@ -54,6 +55,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// SystemError where the kernel or the device refuses; `*again` tells whether it may succeed once
   /// other regions have gone.
   Result<Region> register_memory(void* data, size_t bytes, unsigned access, bool* again) const;
+  /// Of a device's memory by its dma-buf, else by its address, which the vendor's driver may know.
+  Result<Region> register_memory(const Memory& memory, unsigned access) const;
 
  private:
   Device(std::shared_ptr<const Api> api, std::string name, abi::Context* context);

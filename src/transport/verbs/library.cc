@@ -20,6 +20,7 @@ void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.alloc_pd, "ibv_alloc_pd");
   symbols.find(api.dealloc_pd, "ibv_dealloc_pd");
   symbols.find(api.reg_mr, "ibv_reg_mr");
+  symbols.optional(api.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
   symbols.find(api.dereg_mr, "ibv_dereg_mr");
   symbols.find(api.create_comp_channel, "ibv_create_comp_channel");
   symbols.find(api.destroy_comp_channel, "ibv_destroy_comp_channel");

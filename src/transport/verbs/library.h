@@ -24,6 +24,9 @@ struct Api {
   abi::Pd* (*alloc_pd)(abi::Context*) = nullptr;
   int (*dealloc_pd)(abi::Pd*) = nullptr;
   abi::Mr* (*reg_mr)(abi::Pd*, void* address, size_t bytes, int access) = nullptr;
+  /// Null before rdma-core 34.
+  abi::Mr* (*reg_dmabuf_mr)(abi::Pd*, uint64_t offset, size_t bytes, uint64_t address, int fd,
+                            int access) = nullptr;
   int (*dereg_mr)(abi::Mr*) = nullptr;
   abi::CompletionChannel* (*create_comp_channel)(abi::Context*) = nullptr;
   int (*destroy_comp_channel)(abi::CompletionChannel*) = nullptr;

@@ -11,7 +11,7 @@ namespace hetccl::transport::verbs {
 
 inline constexpr size_t kPageBytes = 4096;
 /// Memory that a channel locks while it is open: its slots, and what a device keeps of its queues.
-inline constexpr size_t kChannelLocks = (kReceives + kSendSlots) * kSlotBytes + (32 << 10);
+inline constexpr size_t kChannelLocks = kSlots * kSlotBytes + (32 << 10);
 /// Memory that one chunk under way locks, wherever it begins.
 inline constexpr size_t kChunkLocks = kChunkBytes + 2 * kPageBytes;
 

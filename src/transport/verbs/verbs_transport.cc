@@ -36,6 +36,13 @@ class VerbsTransport final : public Transport {
     HETCCL_TRY(reserve_descriptors(channels * kDescriptors));
     return core_->reserve(channels);
   }
+  [[nodiscard]] bool registers() const override { return true; }
+  Result<std::unique_ptr<Registration>> register_memory(const Memory& memory) override {
+    return core_->registry().add(memory);
+  }
+  [[nodiscard]] size_t n_cards() const override { return core_->registry().devices().size(); }
+  Status copy_by_card(size_t card, void* to, const void* from, size_t bytes,
+                      const WaitLimit& limit) override;
   void forget(uint64_t communicator, int self) override {
     if (connector_) connector_->forget(communicator, self);
   }
@@ -128,6 +135,32 @@ Status VerbsTransport::begin(const PeerId& id, const Address& address,
         // Whoever waits is told in any case.
         connected(make_or_catch([&] { return open(peer, port, std::move(wires)); }));
       });
+}
+
+Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, size_t bytes,
+                                    const WaitLimit& limit) {
+  const verbs::Registry& known = core_->registry();
+  const auto& device = known.devices()[card];
+  const auto port = std::find_if(core_->ports().begin(), core_->ports().end(),
+                                 [&](const verbs::Port& one) { return one.device == device; });
+  const auto* const source = known.find(static_cast<const std::byte*>(from));
+  const auto* const target = known.find(static_cast<const std::byte*>(to));
+  if (source == nullptr || target == nullptr)
+    return error(ErrorCode::InvalidArgument, "to, from: memory that is not registered");
+  const auto part = [&](size_t length) {
+    return verbs::abi::Sge{reinterpret_cast<uintptr_t>(from), static_cast<uint32_t>(length),
+                           source->region(card).local_key()};
+  };
+  const uint32_t key = target->region(card).remote_key();
+  const auto copy = [&]() -> Status {
+    HETCCL_ASSIGN(auto loopback, verbs::Loopback::create(*port, core_->config(), nullptr));
+    HETCCL_TRY(loopback->write(part(bytes), to, key));
+    HETCCL_TRY(loopback->finish(limit));
+    if (!target->needs_flush()) return {};
+    HETCCL_TRY(loopback->read(part(1), to, key));  // the byte that is there
+    return loopback->finish(limit);
+  };
+  return copy().with(format("trying %s", port->name.c_str()));
 }
 
 Result<std::unique_ptr<Channel>> VerbsTransport::open(int peer, const verbs::Port& port,
