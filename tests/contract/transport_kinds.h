@@ -9,8 +9,11 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "fake/fake_verbs.h"
+#include "fake/net_plugin.h"
 #include "fake/transport_adaptor.h"
 #include "transport/adaptor/adaptor_transport.h"
+#include "transport/ncclnet/frame.h"
+#include "transport/ncclnet/ncclnet_transport.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/verbs/verbs_transport.h"
@@ -37,6 +40,23 @@ inline Kind tcp_kind(const char* name, int streams, int threads, bool encrypt = 
             config.socket_ifname = "=lo";
             return make_tcp_transport(config, Log{LogLevel::Error, -1});
           }};
+}
+
+// By the plug-in with that version of the interface. `difficult`: it is slow, takes requests seldom,
+// and the control connection is encrypted.
+inline Kind ncclnet_kind(const char* name, int version, bool difficult = false) {
+  fake::NetPlugin& plugin = fake::reset_net_plugin(version);
+  plugin.works_one_in = difficult ? 3 : 1;
+  plugin.late = difficult ? 5 : 0;
+  return {name,
+          [=] {
+            Config config;
+            config.net_plugin = fake::net_plugin_path(version);
+            config.encrypt = difficult;
+            config.socket_ifname = "=lo";
+            return make_ncclnet_transport(config, Log{LogLevel::Error, -1});
+          },
+          true, ncclnet::kMostWhole};
 }
 
 inline std::vector<Kind> kinds() {
@@ -75,6 +95,9 @@ inline std::vector<Kind> kinds() {
           {"verbs, fake", verbs(by_fake(0)), true, kVerbsBuffers},
           {"verbs, fake, late completions, encrypted connection", verbs(by_fake(5)), true,
            kVerbsBuffers},
+          ncclnet_kind("ncclnet, interface 8", 8),
+          ncclnet_kind("ncclnet, interface 10, slow, encrypted connection", 10, true),
+          ncclnet_kind("ncclnet, interface 12", 12),
           {"shm", shm}};
 }
 

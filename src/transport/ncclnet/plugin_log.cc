@@ -1,0 +1,43 @@
+#include "transport/ncclnet/plugin_log.h"
+
+#include <array>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+
+namespace hetccl::transport::ncclnet {
+namespace {
+
+constexpr size_t kMostOfLine = 1024;
+
+std::atomic<LogLevel>& level_of_plugins() {
+  static std::atomic<LogLevel> level{LogLevel::Warn};
+  return level;
+}
+
+}  // namespace
+
+void set_plugin_log(const Log& log) {
+  level_of_plugins().store(log.level);
+}
+
+// NOLINTBEGIN(google-runtime-int,cert-dcl50-cpp): the interface has these types
+void log_of_plugin(int level, unsigned long /*subsystems*/, const char* /*file*/, int /*line*/,
+                   const char* format, ...) {
+  if (format == nullptr || level == abi::kLogNone) return;
+  const Log log{level_of_plugins().load()};
+  std::array<char, kMostOfLine> text{};
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  va_end(arguments);
+  if (level == abi::kLogWarn)
+    log.warn("net plug-in: %s", text.data());
+  else if (level == abi::kLogInfo || level == abi::kLogVersion)
+    log.info("net plug-in: %s", text.data());
+  else
+    log.debug("net plug-in: %s", text.data());
+}
+// NOLINTEND(google-runtime-int,cert-dcl50-cpp)
+
+}  // namespace hetccl::transport::ncclnet
