@@ -65,7 +65,7 @@ inline std::vector<Kind> kinds() {
     return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "fake", {}).value(),
                                   Config(), Log{LogLevel::Error, -1});
   };
-  const auto verbs = [](const auto& make) {
+  const auto local = [](const auto& make) {
     return [=] {
       Config config;
       config.socket_ifname = "=lo";
@@ -77,7 +77,15 @@ inline std::vector<Kind> kinds() {
     const auto make = [](const Config& config, const Log& log) {
       return make_verbs_transport(config, log);
     };
-    return {{"verbs", verbs(make), true, kVerbsBuffers}};
+    return {{"verbs", local(make), true, kVerbsBuffers}};
+  }
+  // Another's plug-in (tests/ncclnet/run), this alone.
+  if (const char* plugin = std::getenv("HETCCL_TEST_NET_PLUGIN"); plugin != nullptr) {
+    const auto make = [plugin = std::string(plugin)](Config config, const Log& log) {
+      config.net_plugin = plugin;
+      return make_ncclnet_transport(config, log);
+    };
+    return {{"ncclnet", local(make), true, ncclnet::kMostWhole}};
   }
   const auto by_fake = [](uint32_t late) {
     return [late](const Config& config, const Log& log) {
@@ -92,8 +100,8 @@ inline std::vector<Kind> kinds() {
           tcp_kind("tcp, 2 streams", 2, 0),
           tcp_kind("tcp, 5 streams, 3 threads", 5, 3),
           tcp_kind("tcp, 3 streams, 1 thread, encrypted", 3, 1, true),
-          {"verbs, fake", verbs(by_fake(0)), true, kVerbsBuffers},
-          {"verbs, fake, late completions, encrypted connection", verbs(by_fake(5)), true,
+          {"verbs, fake", local(by_fake(0)), true, kVerbsBuffers},
+          {"verbs, fake, late completions, encrypted connection", local(by_fake(5)), true,
            kVerbsBuffers},
           ncclnet_kind("ncclnet, interface 8", 8),
           ncclnet_kind("ncclnet, interface 10, slow, encrypted connection", 10, true),

@@ -54,6 +54,13 @@ class CallsOf final : public Calls {
       return net_.init(log_of_plugin);
     }
   }
+  [[nodiscard]] bool is_complete() const override {
+    return net_.name != nullptr && net_.devices != nullptr && net_.get_properties != nullptr &&
+           net_.listen != nullptr && net_.connect != nullptr && net_.accept != nullptr &&
+           net_.register_memory != nullptr && net_.deregister != nullptr && net_.send != nullptr &&
+           net_.receive != nullptr && net_.test != nullptr && net_.close_sender != nullptr &&
+           net_.close_receiver != nullptr && net_.close_listener != nullptr;
+  }
   int devices(int* n) override { return net_.devices(n); }
   int properties(int device, Properties* properties) override {
     typename Version::Properties told{};
@@ -121,16 +128,6 @@ class CallsOf final : public Calls {
   void* context_ = nullptr;
 };
 
-template <typename Version>
-bool is_complete(const abi::Net<Version>& net) {
-  return net.name != nullptr && net.init != nullptr && net.devices != nullptr &&
-         net.get_properties != nullptr && net.listen != nullptr && net.connect != nullptr &&
-         net.accept != nullptr && net.register_memory != nullptr && net.deregister != nullptr &&
-         net.send != nullptr && net.receive != nullptr && net.test != nullptr &&
-         net.close_sender != nullptr && net.close_receiver != nullptr &&
-         net.close_listener != nullptr;
-}
-
 // The newest first. Null where the library has none of these.
 template <typename Version, typename... Older>
 Result<std::unique_ptr<Calls>> find(const DynLib& library) {
@@ -138,8 +135,8 @@ Result<std::unique_ptr<Calls>> find(const DynLib& library) {
   const void* found = library.symbol(name.c_str());
   if (found != nullptr) {
     const auto& net = *static_cast<const abi::Net<Version>*>(found);
-    if (!is_complete(net))
-      return error(ErrorCode::Unsupported, "its %s lacks functions", name.c_str());
+    if (net.init == nullptr)
+      return error(ErrorCode::Unsupported, "its %s has no init", name.c_str());
     return std::unique_ptr<Calls>(std::make_unique<CallsOf<Version>>(net));
   }
   if constexpr (sizeof...(Older) > 0) {

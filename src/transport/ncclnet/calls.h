@@ -43,8 +43,11 @@ class Calls {
   virtual ~Calls() = default;
   [[nodiscard]] virtual int version() const = 0;
   [[nodiscard]] virtual const char* name() const = 0;
-  /// Once in a process, before all others.
+  /// Once in a process, before all others. Plug-ins that choose among several networks fill in
+  /// their table and its name here.
   virtual int init() = 0;
+  /// After `init`: whether no function is missing.
+  [[nodiscard]] virtual bool is_complete() const = 0;
   virtual int devices(int* n) = 0;
   virtual int properties(int device, Properties* properties) = 0;
   /// `handle` has abi::kHandleBytes, for the rank that connects.
@@ -64,8 +67,7 @@ class Calls {
   virtual int close_listener(void* listener) = 0;
 };
 
-/// Those of the newest interface that `library` has. Unsupported where it has none from 8 to 12, or
-/// one that lacks functions.
+/// Those of the newest interface that `library` has. Unsupported where it has none from 8 to 12.
 Result<std::unique_ptr<Calls>> find_calls(const DynLib& library);
 
 /// "ncclSystemError".

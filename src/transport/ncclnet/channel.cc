@@ -10,6 +10,7 @@ NetChannel::NetChannel(int peer, size_t device, net::Wire wire, std::shared_ptr<
     : peer_(peer),
       device_(device),
       core_(std::move(core)),
+      chunk_bytes_(route().chunk_bytes()),
       stream_(std::move(wire)),
       slots_(kCredits * kMostWhole) {}
 
@@ -22,13 +23,9 @@ Result<std::unique_ptr<NetChannel>> NetChannel::create(int peer, size_t device, 
 
 Status NetChannel::prepare() {
   const std::lock_guard lock(core_->mutex);
-  HETCCL_ASSIGN(link_, Link::listen(peer_, core_->plugin(), core_->devices()[device_]));
   HETCCL_TRY(core_->add(*this, stream_.fd()));
   watched_ = true;
-  uint8_t hello[kHelloBytes];
-  encode(link_->hello(), hello);
-  stream_.put(hello, sizeof hello);
-  write();
+  closed_ = false;
   read();  // what the peer has said may wait in this process, where nothing polls
   return {};
 }
@@ -39,14 +36,15 @@ NetChannel::~NetChannel() {
 
 void NetChannel::close() {
   const std::lock_guard lock(core_->mutex);
-  if (link_ == nullptr) return;
+  if (std::exchange(closed_, true)) return;
   core_->remove(*this);
   if (watched_) core_->unwatch(stream_.fd());
   watched_ = false;
   keep(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_));
   put({FrameKind::Goodbye, std::exchange(owed_, 0), chunks_sent_});
   stream_.write();  // a peer that has gone misses nothing
-  link_.reset();
+  out_.reset();
+  in_.reset();
   stream_.close();
   sends_.clear();
   recvs_.clear();
@@ -92,46 +90,50 @@ void NetChannel::take_all() {
   }
 }
 
-// Whether the next thing that the peer said was there as a whole.
+// Whether the next frame was there as a whole.
 Result<bool> NetChannel::take() {
   const auto in = stream_.in();
-  if (!met_) {
-    if (in.size() < kHelloBytes) return false;
-    const auto hello = decode_hello(in.data());
-    if (!hello.ok()) return defect(hello.status().message());
-    stream_.take(kHelloBytes);
-    met_ = true;
-    const std::chrono::milliseconds limit(core_->config().init_timeout_ms);
-    link_->meet(hello.value(), steady_clock().now() + limit);
-    return true;
-  }
   if (in.size() < kFrameBytes) return false;
-  const auto frame = decode_frame(in.data());
-  if (!frame.ok()) return defect(frame.status().message());
-  const FrameKind kind = frame.value().kind;
-  if (kind == FrameKind::Whole || kind == FrameKind::Long) {
-    HETCCL_ASSIGN(const bool taken, take_message(kind));
+  const auto read = decode_frame(in.data());
+  if (!read.ok()) return defect(read.status().message());
+  const Frame& frame = read.value();
+  if (frame.kind == FrameKind::Whole || frame.kind == FrameKind::Long) {
+    HETCCL_ASSIGN(const bool taken, take_message(frame));
+    if (!taken) return false;
+  } else if (frame.kind == FrameKind::Listen) {
+    HETCCL_ASSIGN(const bool taken, take_hello());
     if (!taken) return false;
   } else {
     stream_.take(kFrameBytes);
   }
-  HETCCL_TRY(handle(frame.value()));
+  HETCCL_TRY(handle(frame));
   return true;
 }
 
-Result<bool> NetChannel::take_message(FrameKind kind) {
+Result<bool> NetChannel::take_message(const Frame& frame) {
   const auto in = stream_.in();
   constexpr size_t kPrefix = kFrameBytes + kHeaderBytes;
   if (in.size() < kPrefix) return false;
-  const auto header = decode_header(kind, in.data() + kFrameBytes);
+  const auto header = decode_header(frame, in.data() + kFrameBytes);
   if (!header.ok()) return defect(header.status().message());
-  const size_t payload = kind == FrameKind::Whole ? header.value().total : 0;
+  const size_t payload = frame.kind == FrameKind::Whole ? header.value().total : 0;
   if (in.size() < kPrefix + payload) return false;
   if (inbox_.size() >= kCredits) return defect("it sends more messages than it may");
   const uint32_t slot = next_slot_++ % kCredits;
   std::memcpy(slot_at(slot), in.data() + kPrefix, payload);
-  inbox_.push({header.value(), slot});
+  inbox_.push({header.value(), slot, frame.value});
   stream_.take(kPrefix + payload);
+  return true;
+}
+
+Result<bool> NetChannel::take_hello() {
+  const auto in = stream_.in();
+  if (in.size() < kFrameBytes + kHelloBytes) return false;
+  const auto hello = decode_hello(in.data() + kFrameBytes);
+  if (!hello.ok()) return defect(hello.status().message());
+  if (out_ != nullptr) return defect("it listens twice");
+  out_ = Link::connect(route(), hello.value(), deadline());
+  stream_.take(kFrameBytes + kHelloBytes);
   return true;
 }
 
@@ -149,7 +151,7 @@ Status NetChannel::accept_grant(uint64_t message) {
   const bool known = message >= sends_completed_ && index < begun_;
   const bool again = known && (sends_[index].begun > 0 ||
                                (!granted_.empty() && message <= granted_[granted_.size() - 1]));
-  if (!known || again || sends_[index].transfer.bytes <= kMostWhole)
+  if (out_ == nullptr || !known || again || sends_[index].transfer.bytes <= kMostWhole)
     return defect("it grants a message that it was not sent");
   granted_.push(message);
   return {};
@@ -158,8 +160,9 @@ Status NetChannel::accept_grant(uint64_t message) {
 // --- the end
 
 bool NetChannel::is_busy() const {
-  if (ended() || !why_broken_.ok() || !met_) return false;
-  return link_->is_busy() || (link_->is_open() && !(granted_.empty() && receiving_.empty()));
+  if (ended() || !why_broken_.ok()) return false;
+  return (out_ != nullptr && (out_->is_busy() || !granted_.empty())) ||
+         (in_ != nullptr && (in_->is_busy() || !receiving_.empty()));
 }
 
 bool NetChannel::progress(TimePoint now) {
@@ -177,12 +180,20 @@ void NetChannel::look_for_end(bool moved) {
   if (ended()) return;
   if (stream_.ended()) {
     const bool arrives = why_broken_.ok() && chunks_received_ < peer_chunks_sent_;
-    if (arrives && link_->is_open()) return;
+    if (arrives && in_ != nullptr && (in_->is_busy() || !receiving_.empty())) return;
     const bool cut = !recvs_.empty() || inbox_.empty() || inbox_.front().header.total > kMostWhole;
     if (cut) keep(closed());
   } else {
     keep(why_broken_);
   }
+}
+
+Route NetChannel::route() const {
+  return {peer_, core_->plugin(), core_->devices()[device_]};
+}
+
+TimePoint NetChannel::deadline() const {
+  return steady_clock().now() + std::chrono::milliseconds(core_->config().init_timeout_ms);
 }
 
 std::optional<MessageInfo> NetChannel::incoming() {

@@ -1,7 +1,8 @@
 // A channel over a control connection and the two connections of a plug-in. Headers and short
-// messages travel over the control connection, so a plug-in has a request outstanding only while a
-// long message moves. The receiver of a long message grants it once a receive is posted; then both
-// ends move its chunks by the plug-in.
+// messages travel over the control connection. The receiver of a long message grants it once a
+// receive is posted; then both ends move its chunks by the plug-in. So the plug-in has connections
+// only where long messages go, and requests only while these move: some give up a whole device when
+// a connection closes under a request (aws-ofi-nccl).
 #pragma once
 
 #include <memory>
@@ -52,6 +53,7 @@ class NetChannel final : public Channel {
   struct Arrived {
     Header header;
     uint32_t slot = 0;
+    size_t chunk_bytes = 0;  // of a long message
   };
 
   NetChannel(int peer, size_t device, net::Wire wire, std::shared_ptr<Core> core);
@@ -62,11 +64,14 @@ class NetChannel final : public Channel {
   void read();
   void take_all();
   Result<bool> take();
-  Result<bool> take_message(FrameKind kind);
+  Result<bool> take_message(const Frame& frame);
+  Result<bool> take_hello();
   Status handle(const Frame& frame);
   Status accept_grant(uint64_t message);
   void look_for_end(bool moved);
   // Messages (messages.cc).
+  Status listen(size_t chunk_bytes);
+  Result<bool> advance_links(TimePoint now);
   void send_messages();
   Status send_chunks();
   Status finish_chunks();
@@ -79,6 +84,8 @@ class NetChannel final : public Channel {
   bool advance(TimePoint now);
 
   uint8_t* slot_at(uint32_t slot) { return slots_.data() + slot * kMostWhole; }
+  [[nodiscard]] Route route() const;
+  [[nodiscard]] TimePoint deadline() const;
   [[nodiscard]] bool ended() const { return !status_.ok(); }
   void keep(const Status& status);
   /// Of the plug-in's: what the control connection says of the peer comes first.
@@ -89,14 +96,15 @@ class NetChannel final : public Channel {
   const int peer_;
   const size_t device_;
   const std::shared_ptr<Core> core_;
+  const size_t chunk_bytes_;  // that this end can send and receive at a time
   Status status_;
 
   Stream stream_;
-  bool met_ = false;      // the peer's Hello has come
   bool watched_ = false;  // the control connection
   bool watches_writes_ = false;
-  std::unique_ptr<Link> link_;
-  Status why_broken_;             // of the link
+  bool closed_ = true;
+  std::unique_ptr<Link> out_, in_;  // once there is a long message
+  Status why_broken_;               // of a link
   uint64_t chunks_sent_ = 0;      // complete
   uint64_t chunks_received_ = 0;  // complete
   uint64_t peer_chunks_sent_ = 0;  // as it said when it closed

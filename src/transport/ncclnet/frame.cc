@@ -1,30 +1,32 @@
 #include "transport/ncclnet/frame.h"
 
 #include <algorithm>
+#include <cinttypes>
 
 #include "base/little_endian.h"
 
 namespace hetccl::transport::ncclnet {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+bool is_chunk(uint64_t bytes) {
+  return bytes >= kLeastChunk && bytes <= kMostChunk;
+}
 
 }  // namespace
 
 void encode(const Hello& hello, uint8_t out[kHelloBytes]) {
-  put_number(out, kVersion);
-  put_number(out + 1, static_cast<uint64_t>(hello.chunk_bytes));
-  std::copy(hello.token.begin(), hello.token.end(), out + 9);
-  std::copy(hello.handle.begin(), hello.handle.end(), out + 41);
+  put_number(out, static_cast<uint64_t>(hello.chunk_bytes));
+  std::copy(hello.token.begin(), hello.token.end(), out + 8);
+  std::copy(hello.handle.begin(), hello.handle.end(), out + 40);
 }
 
 Result<Hello> decode_hello(const uint8_t in[kHelloBytes]) {
   Hello hello;
-  hello.chunk_bytes = get_number<uint64_t>(in + 1);
-  std::copy_n(in + 9, hello.token.size(), hello.token.begin());
-  std::copy_n(in + 41, hello.handle.size(), hello.handle.begin());
-  if (in[0] != kVersion || hello.chunk_bytes < kLeastChunk || hello.chunk_bytes > kMostChunk)
-    return error(ErrorCode::RemoteError, "what arrived is no greeting of this version of hetccl");
+  hello.chunk_bytes = get_number<uint64_t>(in);
+  std::copy_n(in + 8, hello.token.size(), hello.token.begin());
+  std::copy_n(in + 40, hello.handle.size(), hello.handle.begin());
+  if (!is_chunk(hello.chunk_bytes))
+    return error(ErrorCode::RemoteError, "it receives chunks of %zu bytes", hello.chunk_bytes);
   return hello;
 }
 
@@ -42,11 +44,13 @@ Result<Frame> decode_frame(const uint8_t in[kFrameBytes]) {
   return frame;
 }
 
-Result<Header> decode_header(FrameKind kind, const uint8_t in[kHeaderBytes]) {
+Result<Header> decode_header(const Frame& frame, const uint8_t in[kHeaderBytes]) {
   HETCCL_ASSIGN(const Header header, transport::decode(in));
-  const bool whole = kind == FrameKind::Whole;
+  const bool whole = frame.kind == FrameKind::Whole;
   if (header.offset != 0 || header.bytes != header.total || whole != (header.total <= kMostWhole))
     return error(ErrorCode::RemoteError, "its messages do not fit their headers");
+  if (!whole && !is_chunk(frame.value))
+    return error(ErrorCode::RemoteError, "it sends chunks of %" PRIu64 " bytes", frame.value);
   return header;
 }
 

@@ -36,7 +36,7 @@ bool NetChannel::advance(TimePoint now) {
   const uint64_t before = state();
   bool moved = false;
   if (why_broken_.ok()) {
-    const auto advanced = link_->advance(now);
+    const auto advanced = advance_links(now);
     keep_broken(advanced.status());
     moved = advanced.ok() && advanced.value();
   }
@@ -53,6 +53,16 @@ bool NetChannel::advance(TimePoint now) {
   return moved || before != state();
 }
 
+Result<bool> NetChannel::advance_links(TimePoint now) {
+  bool moved = false;
+  for (Link* link : {out_.get(), in_.get()}) {
+    if (link == nullptr || link->is_open()) continue;
+    HETCCL_ASSIGN(const bool advanced, link->advance(now));
+    moved |= advanced;
+  }
+  return moved;
+}
+
 // --- sending
 
 // As many as the receiver has room for.
@@ -65,7 +75,8 @@ void NetChannel::send_messages() {
     uint8_t header[kHeaderBytes];
     encode(Header{sends_completed_ + begun_, 0, transfer.bytes, transfer.bytes, transfer.info},
            header);
-    put({whole ? FrameKind::Whole : FrameKind::Long, std::exchange(owed_, 0), 0});
+    put({whole ? FrameKind::Whole : FrameKind::Long, std::exchange(owed_, 0),
+         chunk_bytes_});
     stream_.put(header, sizeof header);
     if (whole) stream_.put(transfer.data, transfer.bytes);
     sending.end = stream_.put_bytes();
@@ -78,13 +89,13 @@ void NetChannel::send_messages() {
 
 // In the order in which the receiver has granted the messages.
 Status NetChannel::send_chunks() {
-  while (link_->is_open() && !granted_.empty()) {
+  while (out_ != nullptr && out_->is_open() && !granted_.empty()) {
     const uint64_t number = granted_.front();
     Sending& sending = sends_[number - sends_completed_];
     const size_t left = sending.transfer.bytes - sending.begun;
     const Range range{static_cast<std::byte*>(sending.transfer.data) + sending.begun,
-                      std::min(left, link_->chunk_bytes())};
-    HETCCL_ASSIGN(const bool taken, link_->send({range, number}));
+                      std::min(left, out_->chunk_bytes())};
+    HETCCL_ASSIGN(const bool taken, out_->begin({range, number}));
     if (!taken) return {};
     core_->bytes_sent.fetch_add(range.bytes, std::memory_order_relaxed);
     sending.begun += range.bytes;
@@ -94,14 +105,14 @@ Status NetChannel::send_chunks() {
 }
 
 Status NetChannel::finish_chunks() {
-  while (link_->is_open()) {
-    HETCCL_ASSIGN(const auto chunk, link_->finish_send());
+  while (out_ != nullptr && out_->is_open()) {
+    HETCCL_ASSIGN(const auto chunk, out_->finish());
     if (!chunk) break;
     sends_[chunk->message - sends_completed_].complete += chunk->range.bytes;
     ++chunks_sent_;
   }
-  while (link_->is_open()) {
-    HETCCL_ASSIGN(const auto chunk, link_->finish_receive());
+  while (in_ != nullptr && in_->is_open()) {
+    HETCCL_ASSIGN(const auto chunk, in_->finish());
     if (!chunk) break;
     Receiving& receiving = recvs_[chunk->message - recvs_completed_];
     receiving.received += chunk->range.bytes;
@@ -141,20 +152,32 @@ Status NetChannel::begin(Receiving& receiving, const Arrived& arrived, uint64_t 
       std::memcpy(receiving.transfer.data, slot_at(arrived.slot), header.total);
     return {};
   }
+  if (in_ == nullptr && why_broken_.ok()) keep_broken(listen(arrived.chunk_bytes));
+  if (!why_broken_.ok()) return {};
   receiving_.push(number);
   put({FrameKind::Grant, std::exchange(owed_, 0), number});
   return {};
 }
 
+// The first long message has the plug-in make a connection for it and all that follow.
+Status NetChannel::listen(size_t chunk_bytes) {
+  HETCCL_ASSIGN(in_, Link::listen(route(), chunk_bytes, deadline()));
+  uint8_t hello[kHelloBytes];
+  encode(in_->hello(), hello);
+  put({FrameKind::Listen, std::exchange(owed_, 0), 0});
+  stream_.put(hello, sizeof hello);
+  return {};
+}
+
 // In the order in which the messages are granted.
 Status NetChannel::receive_chunks() {
-  while (link_->is_open() && !receiving_.empty()) {
+  while (in_ != nullptr && in_->is_open() && !receiving_.empty()) {
     const uint64_t number = receiving_.front();
     Receiving& receiving = recvs_[number - recvs_completed_];
     const size_t left = receiving.transfer.bytes - receiving.begun;
     const Range range{static_cast<std::byte*>(receiving.transfer.data) + receiving.begun,
-                      std::min(left, link_->chunk_bytes())};
-    HETCCL_ASSIGN(const bool taken, link_->receive({range, number}));
+                      std::min(left, in_->chunk_bytes())};
+    HETCCL_ASSIGN(const bool taken, in_->begin({range, number}));
     if (!taken) return {};
     receiving.begun += range.bytes;
     if (range.bytes == left) receiving_.pop();

@@ -35,15 +35,18 @@ Loaded& loaded() {
 }
 
 Result<std::shared_ptr<const Plugin>> start(const std::string& path, std::unique_ptr<Calls> calls) {
-  if (std::string_view(calls->name()).size() > Plugin::kMaxName ||
-      printable(calls->name(), Plugin::kMaxName) != calls->name())
-    return error(ErrorCode::SystemError, "%s: its name is longer than %zu bytes, or no text",
-                 path.c_str(), Plugin::kMaxName);
   const int code = calls->init();
   if (code != abi::kSuccess)
     return error(ErrorCode::SystemError,
                  "%s did not start (%s): HETCCL_DEBUG=info shows what it says itself", path.c_str(),
                  name_of_code(code).c_str());
+  if (!calls->is_complete())
+    return error(ErrorCode::SystemError, "%s: its ncclNetPlugin_v%d lacks functions", path.c_str(),
+                 calls->version());
+  if (std::string_view(calls->name()).size() > Plugin::kMaxName ||
+      printable(calls->name(), Plugin::kMaxName) != calls->name())
+    return error(ErrorCode::SystemError, "%s: its name is longer than %zu bytes, or no text",
+                 path.c_str(), Plugin::kMaxName);
   return std::shared_ptr<const Plugin>(std::make_shared<Plugin>(path, std::move(calls)));
 }
 
