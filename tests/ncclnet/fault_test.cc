@@ -115,22 +115,27 @@ TEST_CASE("short messages make no connection by the plug-in, and an idle one has
 TEST_CASE("memory that cannot be registered now waits for other chunks; without any it is an error") {
   fake::NetPlugin& plugin = fake::reset_net_plugin(9);
   plugin.max_bytes = 64 << 10;
+  plugin.late = 30;
   {
     Pair pair(9);
     pair.sent.assign(6 << 20, 1);
     pair.received.assign(6 << 20, 0);
     pair.channels[0]->post_send(parcel(pair.sent, 0));
     pair.channels[1]->post_recv(parcel(pair.received, 0));
-    pair.until([&] { return plugin.requests > 2; });
+    pair.until([&] { return plugin.requests > 10; });
     plugin.fail_registrations = 2;
-    pair.until([&] { return pair.channels[1]->recvs_completed() == 1; });
+    pair.until([&] {
+      for (const auto& channel : pair.channels)
+        REQUIRE_MESSAGE(channel->status().ok(), channel->status().message());
+      return pair.channels[1]->recvs_completed() == 1;
+    });
     CHECK(plugin.fail_registrations == 0);
     CHECK(pair.received == pair.sent);
   }
   plugin.fail_registrations = 1'000;
   Pair pair(9);
-  const Status failure = pair.failure_of(0, 1 << 20);
-  for (const char* part : {"hetccltest0", "ncclSystemError", "rank 1", "ulimit -l"})
+  const Status failure = pair.failure_of(1, 1 << 20);
+  for (const char* part : {"hetccltest0", "ncclSystemError", "rank 0", "ulimit -l"})
     CHECK_MESSAGE(has(failure, part), failure.message());
 }
 

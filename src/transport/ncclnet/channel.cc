@@ -189,7 +189,7 @@ void NetChannel::look_for_end(bool moved) {
 }
 
 Route NetChannel::route() const {
-  return {peer_, core_->plugin(), core_->devices()[device_]};
+  return {peer_, core_->plugin(), core_->devices()[device_], &core_->registered};
 }
 
 TimePoint NetChannel::deadline() const {

@@ -30,6 +30,8 @@ class Core {
   [[nodiscard]] const std::vector<Device>& devices() const { return devices_; }
   [[nodiscard]] const Config& config() const { return config_; }
   std::atomic<uint64_t> bytes_sent{0};
+  /// Chunks for which memory is registered.
+  std::atomic<size_t> registered{0};
 
   // For channels, with `mutex` held.
   std::mutex mutex;

@@ -74,7 +74,7 @@ Result<bool> Link::begin(const Chunk& chunk) {
   if (requests_.size() >= kWindow) return false;
   if (!holds_) {
     const int code = calls().register_memory(comm_, chunk.range, &held_);
-    if (code != abi::kSuccess && !requests_.empty()) return false;  // memory may be freed soon
+    if (code != abi::kSuccess && *route_.registered > 0) return false;  // until others have ended
     if (code != abi::kSuccess)
       return error(ErrorCode::SystemError,
                    "net plug-in %s registers no %zu bytes with %s (%s), for rank %d: raise the "
@@ -82,6 +82,7 @@ Result<bool> Link::begin(const Chunk& chunk) {
                    plugin_name(), chunk.range.bytes, device_name(), name_of_code(code).c_str(),
                    route_.peer);
     holds_ = true;
+    ++*route_.registered;
   }
   void* request = nullptr;
   const int code = sends_ ? calls().send(comm_, chunk.range, held_, &request)
@@ -101,7 +102,7 @@ Result<std::optional<Chunk>> Link::finish() {
   if (code != abi::kSuccess) return failed(sends_ ? "send to" : "receive from", code);
   if (done == 0) return std::optional<Chunk>();
   requests_.pop();
-  code = calls().deregister(comm_, first.region);
+  code = deregister(first.region);
   if (code != abi::kSuccess) return failed("deregister memory for", code);
   if (!sends_ && (bytes < 0 || static_cast<size_t>(bytes) != first.chunk.range.bytes))
     return error(ErrorCode::RemoteError,
@@ -112,8 +113,8 @@ Result<std::optional<Chunk>> Link::finish() {
 
 void Link::close() {
   if (comm_ != nullptr) {
-    for (; !requests_.empty(); requests_.pop()) calls().deregister(comm_, requests_.front().region);
-    if (holds_) calls().deregister(comm_, held_);
+    for (; !requests_.empty(); requests_.pop()) deregister(requests_.front().region);
+    if (holds_) deregister(held_);
     holds_ = false;
     if (sends_)
       calls().close_sender(comm_);
@@ -122,6 +123,11 @@ void Link::close() {
     comm_ = nullptr;
   }
   close_listener();
+}
+
+int Link::deregister(void* region) {
+  --*route_.registered;
+  return calls().deregister(comm_, region);
 }
 
 void Link::close_listener() {

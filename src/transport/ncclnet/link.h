@@ -2,7 +2,9 @@
 // direction: how it is made and proven, and the requests that are outstanding on it.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +27,7 @@ struct Route {
   int peer = 0;  ///< its rank
   std::shared_ptr<const Plugin> plugin;
   Device device;
+  std::atomic<size_t>* registered = nullptr;  ///< chunks of all channels of the transport
   [[nodiscard]] size_t chunk_bytes() const {
     return std::min(kMostChunk, device.properties.max_bytes);
   }
@@ -76,6 +79,7 @@ class Link {
       : route_(std::move(route)), sends_(sends), deadline_(deadline) {}
   Status make_connection();
   Result<bool> prove();
+  int deregister(void* region);
   void close_listener();
   [[nodiscard]] Calls& calls() const { return route_.plugin->calls(); }
   [[nodiscard]] const char* plugin_name() const { return route_.plugin->name().c_str(); }
