@@ -242,16 +242,16 @@ constexpr std::array kRows = {
          "library, so every GPU of NVIDIA is a cluster of its own"},
         Text{&Config::nccl_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_NET_PLUGIN", "text", "",
-         "NCCL's net plug-in that carries data between hosts, as NCCL_NET_PLUGIN names it: a path, "
-         "or aws-ofi for libnccl-net-aws-ofi.so; empty: none is loaded"},
+         "NCCL's net plug-in that carries data between hosts, as NCCL_NET_PLUGIN names it: a "
+         "path, or aws-ofi for libnccl-net-aws-ofi.so; empty: none"},
         Text{&Config::net_plugin, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_NVRTC_LIBRARY", "text", "",
          "path of the libnvrtc that compiles kernels; empty: the process's own, else one by "
          "name or beside the CUDA libraries that are loaded"},
         Text{&Config::nvrtc_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
-         "\"first-last\": the ports to listen on, two for each rank on a host (one more each "
-         "with RDMA and with a net plug-in), of all its jobs together; empty lets the system choose"},
+         "\"first-last\": the ports to listen on, two for each rank on a host (one more for RDMA, "
+         "and for a net plug-in), of all its jobs together; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
     Row{{"HETCCL_RCCL_LIBRARY", "text", "",
          "path of the librccl to use; empty: the process's own, else librccl.so.1; \"none\": no "
@@ -325,9 +325,10 @@ constexpr std::array kRows = {
          "HETCCL_DUMP; empty: nothing is traced"},
         Text{&Config::trace, is_report_pattern, kPatternTakes, Nature::File}},
     Row{{"HETCCL_TRANSPORT", "text", "",
-         "the transport between hosts: tcp, verbs (RDMA), ncclnet (HETCCL_NET_PLUGIN), or an adaptor's, as hetccl info names "
-         "them; where it cannot be used, init fails and says why. Empty: the best that both ends "
-         "have"},
+         "the transport between hosts: tcp, verbs (RDMA), ncclnet (a net plug-in), or an "
+         "adaptor's, "
+         "as hetccl info names them; where it cannot be used, init fails and says why. Empty: the "
+         "best that both ends have"},
         Text{&Config::transport, is_label, "a transport's name"},
         Agreement::AllRanks},
     Row{{"HETCCL_TUNE", "choice", "off",

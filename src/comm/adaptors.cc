@@ -244,7 +244,8 @@ TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
 }  // namespace
 
 Adaptors all_adaptors() {
-  return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm(), verbs(), ncclnet()}};
+  return {
+      .host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm(), verbs(), ncclnet()}};
 }
 
 Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found) {

@@ -42,8 +42,8 @@ inline Kind tcp_kind(const char* name, int streams, int threads, bool encrypt = 
           }};
 }
 
-// By the plug-in with that version of the interface. `difficult`: it is slow, takes requests seldom,
-// and the control connection is encrypted.
+// By the plug-in with that version of the interface. `difficult`: it is slow, takes requests
+// seldom, and the control connection is encrypted.
 inline Kind ncclnet_kind(const char* name, int version, bool difficult = false) {
   fake::NetPlugin& plugin = fake::reset_net_plugin(version);
   plugin.works_one_in = difficult ? 3 : 1;

@@ -1,6 +1,4 @@
 // Declared in net_plugin.h. A message on a socket is its length in four bytes, then its bytes.
-#include "fake/net_plugin.h"
-
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,6 +14,7 @@
 #include <new>
 #include <random>
 
+#include "fake/net_plugin.h"
 #include "transport/ncclnet/abi.h"
 
 namespace {
@@ -84,8 +83,8 @@ ssize_t move_some(Request& request) {
   const bool in_length = request.moved < kLengthBytes;
   char* at = in_length ? reinterpret_cast<char*>(&request.length) + request.moved
                        : request.data + (request.moved - kLengthBytes);
-  const size_t left = in_length ? kLengthBytes - request.moved
-                                : request.bytes - (request.moved - kLengthBytes);
+  const size_t left =
+      in_length ? kLengthBytes - request.moved : request.bytes - (request.moved - kLengthBytes);
   return request.comm->sends ? ::send(fd, at, left, MSG_NOSIGNAL | MSG_DONTWAIT)
                              : ::recv(fd, at, left, MSG_DONTWAIT);
 }
@@ -232,8 +231,8 @@ int accept_from(void* listener, void** receiver, void** /*offload*/) {
   const std::lock_guard lock(mutex);
   *receiver = nullptr;
   if (!works()) return abi::kSuccess;
-  const int fd = ::accept4(static_cast<Comm*>(listener)->fd, nullptr, nullptr,
-                           SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int fd =
+      ::accept4(static_cast<Comm*>(listener)->fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) return errno == EAGAIN ? abi::kSuccess : abi::kSystemError;
   auto made = std::make_unique<Comm>();
   made->fd = fd;
@@ -249,8 +248,8 @@ int register_memory(void* comm, void* data, size_t bytes, int type, void** regio
     --state.fail_registrations;
     return abi::kSystemError;
   }
-  auto made = std::make_unique<Region>(
-      Region{static_cast<Comm*>(comm), static_cast<char*>(data), bytes});
+  auto made =
+      std::make_unique<Region>(Region{static_cast<Comm*>(comm), static_cast<char*>(data), bytes});
   *region = made.get();
   regions[*region] = std::move(made);
   ++state.regions;
@@ -348,18 +347,14 @@ Exported make_table() {
 #else
   net.init = start;
   net.listen = [](int, void* handle, void** listener) { return listen_at(handle, listener); };
-  net.connect = [](int, void* handle, void** sender, void**) {
-    return connect_to(handle, sender);
-  };
+  net.connect = [](int, void* handle, void** sender, void**) { return connect_to(handle, sender); };
 #endif
 #if FAKE_NET_VERSION >= 10
   net.send = [](void* comm, void* data, size_t bytes, int, void* region, void*, void** request) {
     return send(comm, data, bytes, region, request);
   };
   net.receive = [](void* comm, int n, void** data, size_t* bytes, int*, void** regions_of, void**,
-                   void** request) {
-    return receive(comm, n, data, *bytes, regions_of, request);
-  };
+                   void** request) { return receive(comm, n, data, *bytes, regions_of, request); };
 #else
   net.send = [](void* comm, void* data, Version::Size bytes, int, void* region, void** request) {
     return send(comm, data, static_cast<size_t>(bytes), region, request);

@@ -48,9 +48,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size >= kFrameBytes + kHelloBytes) {
     const auto hello = decode_hello(data + kFrameBytes);
     if (hello.ok())
-      fuzz::require(hello.value().chunk_bytes >= kLeastChunk &&
-                        hello.value().chunk_bytes <= kMostChunk,
-                    "chunks are bounded");
+      fuzz::require(
+          hello.value().chunk_bytes >= kLeastChunk && hello.value().chunk_bytes <= kMostChunk,
+          "chunks are bounded");
   }
   return 0;
 }

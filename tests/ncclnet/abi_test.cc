@@ -38,12 +38,12 @@ template <typename Properties>
 constexpr bool has_places_of_properties(size_t max_bytes) {
   return offsetof(Properties, name) == 0 && offsetof(Properties, pci_path) == 8 &&
          offsetof(Properties, guid) == 16 && offsetof(Properties, pointers) == 24 &&
-         offsetof(Properties, registers_globally) == 28 && offsetof(Properties, force_flush) == 32 &&
-         offsetof(Properties, mbps) == 36 && offsetof(Properties, port) == 40 &&
-         offsetof(Properties, latency) == 44 && offsetof(Properties, max_comms) == 48 &&
-         offsetof(Properties, max_receives) == 52 && offsetof(Properties, offload_type) == 56 &&
-         offsetof(Properties, offload_version) == 60 && offsetof(Properties, n_devices) == 64 &&
-         offsetof(Properties, max_bytes) == max_bytes &&
+         offsetof(Properties, registers_globally) == 28 &&
+         offsetof(Properties, force_flush) == 32 && offsetof(Properties, mbps) == 36 &&
+         offsetof(Properties, port) == 40 && offsetof(Properties, latency) == 44 &&
+         offsetof(Properties, max_comms) == 48 && offsetof(Properties, max_receives) == 52 &&
+         offsetof(Properties, offload_type) == 56 && offsetof(Properties, offload_version) == 60 &&
+         offsetof(Properties, n_devices) == 64 && offsetof(Properties, max_bytes) == max_bytes &&
          offsetof(Properties, max_collective_bytes) == max_bytes + 8;
 }
 static_assert(has_places_of_properties<PropertiesV9>(88) && sizeof(PropertiesV9) == 104);

@@ -112,7 +112,7 @@ TEST_CASE("short messages make no connection by the plug-in, and an idle one has
   CHECK(plugin.sent_bytes == kMostWhole + 1 + sizeof(Hello::token));
 }
 
-TEST_CASE("memory that cannot be registered now waits for other chunks; without any it is an error") {
+TEST_CASE("memory that cannot be registered waits for other chunks; without any it is an error") {
   fake::NetPlugin& plugin = fake::reset_net_plugin(9);
   plugin.max_bytes = 64 << 10;
   plugin.late = 30;
@@ -186,7 +186,8 @@ TEST_CASE("a device's limit of connections is named") {
   fake::Thread other([&] {
     (void)pair.transports[1]->connect({78, 1, 0}, pair.addresses[0], Bytes(32, 1), 2'000);
   });
-  const auto second = pair.transports[0]->connect({78, 0, 1}, pair.addresses[1], Bytes(32, 1), 2'000);
+  const auto second =
+      pair.transports[0]->connect({78, 0, 1}, pair.addresses[1], Bytes(32, 1), 2'000);
   other.join();
   CHECK(has(second.status(), "takes no more than 1 connections"));
 }

@@ -15,8 +15,8 @@ std::string text_of(const char* text) {
 }
 
 void fill(const abi::PropertiesV8& from, Properties* to) {
-  *to = {text_of(from.name), from.pointers,     from.mbps, from.port, from.latency, from.max_comms,
-         from.max_receives,  size_t{0x7fffffff}};
+  *to = {text_of(from.name), from.pointers,  from.mbps,         from.port,
+         from.latency,       from.max_comms, from.max_receives, size_t{0x7fffffff}};
 }
 
 template <size_t room>
@@ -117,7 +117,9 @@ class CallsOf final : public Calls {
       return net_.receive(receiver, 1, &data, &bytes, &tag, &region, request);
     }
   }
-  int test(void* request, int* done, int* bytes) override { return net_.test(request, done, bytes); }
+  int test(void* request, int* done, int* bytes) override {
+    return net_.test(request, done, bytes);
+  }
   int close_sender(void* sender) override { return net_.close_sender(sender); }
   int close_receiver(void* receiver) override { return net_.close_receiver(receiver); }
   int close_listener(void* listener) override { return net_.close_listener(listener); }

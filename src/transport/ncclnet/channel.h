@@ -41,7 +41,7 @@ class NetChannel final : public Channel {
  private:
   struct Sending {
     Parcel transfer;
-    uint64_t end = 0;               // a short message is complete once so much is written
+    uint64_t end = 0;                // a short message is complete once so much is written
     size_t begun = 0, complete = 0;  // of a long message
   };
   struct Receiving {
@@ -105,9 +105,9 @@ class NetChannel final : public Channel {
   bool closed_ = true;
   std::unique_ptr<Link> out_, in_;  // once there is a long message
   Status why_broken_;               // of a link
-  uint64_t chunks_sent_ = 0;      // complete
-  uint64_t chunks_received_ = 0;  // complete
-  uint64_t peer_chunks_sent_ = 0;  // as it said when it closed
+  uint64_t chunks_sent_ = 0;        // complete
+  uint64_t chunks_received_ = 0;    // complete
+  uint64_t peer_chunks_sent_ = 0;   // as it said when it closed
 
   Fifo<Sending> sends_;
   size_t begun_ = 0;  // of sends_: their headers are put

@@ -31,8 +31,8 @@ Result<std::shared_ptr<Core>> Core::create(std::shared_ptr<const Plugin> plugin,
   if (!epoll.valid() || !timer.valid() ||
       ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer.get(), &event) != 0)
     return system_error("epoll for a net plug-in", errno);
-  return std::shared_ptr<Core>(new Core(std::move(plugin), std::move(devices), config,
-                                        std::move(epoll), std::move(timer)));
+  return std::shared_ptr<Core>(
+      new Core(std::move(plugin), std::move(devices), config, std::move(epoll), std::move(timer)));
 }
 
 Core::Core(std::shared_ptr<const Plugin> plugin, std::vector<Device> devices, const Config& config,

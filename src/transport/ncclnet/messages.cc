@@ -75,8 +75,7 @@ void NetChannel::send_messages() {
     uint8_t header[kHeaderBytes];
     encode(Header{sends_completed_ + begun_, 0, transfer.bytes, transfer.bytes, transfer.info},
            header);
-    put({whole ? FrameKind::Whole : FrameKind::Long, std::exchange(owed_, 0),
-         chunk_bytes_});
+    put({whole ? FrameKind::Whole : FrameKind::Long, std::exchange(owed_, 0), chunk_bytes_});
     stream_.put(header, sizeof header);
     if (whole) stream_.put(transfer.data, transfer.bytes);
     sending.end = stream_.put_bytes();
@@ -148,8 +147,7 @@ Status NetChannel::begin(Receiving& receiving, const Arrived& arrived, uint64_t 
   if (header.number != number) return defect("its messages are out of order");
   receiving.complete = header.total <= kMostWhole;
   if (receiving.complete) {
-    if (header.total > 0)
-      std::memcpy(receiving.transfer.data, slot_at(arrived.slot), header.total);
+    if (header.total > 0) std::memcpy(receiving.transfer.data, slot_at(arrived.slot), header.total);
     return {};
   }
   if (in_ == nullptr && why_broken_.ok()) keep_broken(listen(arrived.chunk_bytes));

@@ -56,8 +56,7 @@ class NcclNetTransport final : public Transport {
 
 Result<Address> NcclNetTransport::listen() {
   HETCCL_ASSIGN(Address listener, control_.listen());
-  return ncclnet::encode(
-      {core_->plugin()->name(), core_->devices().size(), std::move(listener)});
+  return ncclnet::encode({core_->plugin()->name(), core_->devices().size(), std::move(listener)});
 }
 
 Result<Control::Path> NcclNetTransport::path_to(const PeerId& id, const Address& address) {

@@ -44,8 +44,8 @@ Status Control::begin(const PeerId& id, const Path& path, const net::Secret& sec
     return error(ErrorCode::InvalidArgument, "needs listen() before, another rank, and a secret");
   }
   HETCCL_ASSIGN(const Endpoint endpoint, decode(path.listener));
-  const auto open = [open = path.open,
-                     liveness = config_.liveness_ms](Connector::Wires wires) -> Result<std::unique_ptr<Channel>> {
+  const auto open = [open = path.open, liveness = config_.liveness_ms](
+                        Connector::Wires wires) -> Result<std::unique_ptr<Channel>> {
     HETCCL_TRY(wires.status());
     net::Wire wire = std::move(wires.value().front());
     net::keep_alive(wire.fd(), std::chrono::milliseconds(liveness));

@@ -34,9 +34,7 @@ class VerbsTransport final : public Transport {
     HETCCL_TRY(reserve_descriptors(channels * kDescriptors));
     return core_->reserve(channels);
   }
-  void forget(uint64_t communicator, int self) override {
-    control_.forget(communicator, self);
-  }
+  void forget(uint64_t communicator, int self) override { control_.forget(communicator, self); }
   bool progress() override { return core_->progress(); }
   [[nodiscard]] int poll_fd() const override { return core_->fd(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
