@@ -97,7 +97,7 @@ TEST_CASE("adaptors' transports are chosen by score, and change nothing that ran
   const adaptor::Found fake = {"a.so", adaptor::check(&fake::transport_adaptor(), "a.so", {})};
   const adaptor::Found refused = {"b.so", adaptor::check(nullptr, "b.so", {})};
   const Adaptors all = with_transports(all_adaptors(), {refused, fake, fake});
-  REQUIRE(all.transports.size() == 5);
+  REQUIRE(all.transports.size() == 6);
   const TransportRow& row = all.transports[4];
   CHECK(row.name == "fake-1");
   CHECK(row.optional);
