@@ -65,6 +65,7 @@ struct Config {
   std::string rdma_devices;           ///< HETCCL_RDMA_DEVICES: as HETCCL_SOCKET_IFNAME; "": all
   std::string net_plugin;             ///< HETCCL_NET_PLUGIN: a path or a name; "": none is loaded
   int64_t rdma_gid_index = -1;        ///< HETCCL_RDMA_GID_INDEX: -1 lets hetccl choose
+  bool rdma_gpu = true;               ///< HETCCL_RDMA_GPU: cards read and write memory of GPUs
   int64_t rdma_pkey = 0;              ///< HETCCL_RDMA_PKEY: a partition; 0: the first of the port
   int64_t rdma_service_level = 0;     ///< HETCCL_RDMA_SERVICE_LEVEL
   int64_t rdma_traffic_class = 0;     ///< HETCCL_RDMA_TRAFFIC_CLASS: of RoCE

@@ -49,10 +49,31 @@ bool Channels::crosses(int peer) const {
   return membership_.topology().cluster_of(rank_) != membership_.topology().cluster_of(peer);
 }
 
-bool Channels::is_direct(int peer) const {
+exec::Peer Channels::way_to(int peer) const {
+  exec::Peer way{.rank = peer, .crosses = crosses(peer)};
   const transport::Transport* const transport = transport_to(peer);
-  if (transport == nullptr) return membership_.info(rank_).host_access;
-  return transport->reaches(end_of(membership_.info(rank_)));
+  const topology::RankInfo& info = membership_.info(rank_);
+  way.direct = transport == nullptr ? info.host_access : transport->reaches(end_of(info));
+  way.registers = transport != nullptr && transport->registers();
+  if (way.direct || !way.registers) return way;
+  way.direct = way.registered = context_.runtime.memory_of(device_)->reaches(*transport);
+  return way;
+}
+
+// Before a tensor depends on it.
+void Channels::try_cards() const {
+  const auto& config = context_.runtime.config();
+  exec::RegisteredMemory* const memory = context_.runtime.memory_of(device_);
+  if (memory == nullptr || membership_.info(rank_).host_access || !config.rdma_gpu) return;
+  memory->try_cards(context_.init_limit());
+  for (const auto& listening : context_.runtime.listening()) {
+    const transport::Transport& transport = *listening.transport;
+    if (!transport.registers()) continue;
+    const std::string reason = memory->why_not(transport);
+    context_.runtime.log().info("transport %s moves the memory of %s %s%s",
+                                transport.name().c_str(), device_.model().c_str(),
+                                reason.empty() ? "itself" : "through the host's: ", reason.c_str());
+  }
 }
 
 // A device whose memory is its own meets others of its host in memory that both reach: now, since
@@ -60,6 +81,7 @@ bool Channels::is_direct(int peer) const {
 Status Channels::open() {
   const std::vector<int> peers = plan::peers(rank_, membership_.topology());
   HETCCL_TRY(reserve(peers));
+  try_cards();
   size_t kept = 0;
   const OnNode near(numa_node_of(device_.bus_id()));  // what is shared with it
   for (const int peer : peers) {
@@ -101,8 +123,10 @@ Status Channels::open_windows(int peer, size_t for_collectives) {
 void Channels::attach(exec::Executor& executor) {
   executor_ = &executor;
   for (const auto& [peer, channel] : channels_) {
-    executor.connect(
-        {peer, channel.get(), crosses(peer), find_window(windows_, peer), is_direct(peer)});
+    exec::Peer way = way_to(peer);
+    way.channel = channel.get();
+    way.window = find_window(windows_, peer);
+    executor.connect(way);
   }
 }
 
@@ -156,8 +180,7 @@ void Channels::reach(const std::vector<int>& peers) {
   }
   if (missing.empty()) return;
   context_.engine().exclusively([&] {
-    for (const int peer : missing)
-      executor_->connect({peer, nullptr, crosses(peer), nullptr, is_direct(peer)});
+    for (const int peer : missing) executor_->connect(way_to(peer));
   });
   for (const int peer : missing) connect_later(peer, false);
 }
@@ -177,8 +200,9 @@ Status Channels::meet(std::span<const exec::Message> messages) {
 Status Channels::meet(int peer) {
   if (peer == rank_ || met_.contains(peer)) return {};
   // Made before nobody may drive: a driver may block this thread until the engine has moved data.
-  HETCCL_ASSIGN(auto ends,
-                executor_->make_ends(peer, find_window(message_windows_, peer), is_direct(peer)));
+  exec::Peer way = way_to(peer);
+  way.window = find_window(message_windows_, peer);
+  HETCCL_ASSIGN(auto ends, executor_->make_ends(way));
   context_.engine().exclusively([&] { executor_->meet(peer, std::move(ends)); });
   met_.insert(peer);
   connect_later(peer, true);

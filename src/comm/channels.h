@@ -61,8 +61,8 @@ class Channels {
   static WaitLimit patient_limit(const Cancel& cancel);
   /// Whether that rank is in another cluster.
   [[nodiscard]] bool crosses(int peer) const;
-  /// Whether the transport to that rank reads and writes the memory of this rank's device.
-  [[nodiscard]] bool is_direct(int peer) const;
+  /// How that rank is reached, without a channel or a window.
+  [[nodiscard]] exec::Peer way_to(int peer) const;
 
   /// Returns once nothing connects any more, which `Context::cancel` ends.
   void stop();
@@ -75,6 +75,7 @@ class Channels {
   /// Without a window.
   [[nodiscard]] transport::PeerId id_of(uint64_t number, int peer) const;
   Status reserve(const std::vector<int>& peers) const;
+  void try_cards() const;
   Status open_windows(int peer, size_t for_collectives);
   /// A channel by the best transport that both ranks have. Blocks while ranks set up.
   Result<std::unique_ptr<transport::Channel>> make_channel(const transport::PeerId& id) const;

@@ -33,6 +33,7 @@ exec::ExecutorOptions Dispatch::executor_options() {
   exec::ExecutorOptions options;
   options.clock = &context_.engine().clock();
   options.device = device_;
+  options.memory = context_.runtime.memory_of(*device_);
   options.ccl = &fabric_.ccl();
   options.library = membership_.info(rank()).library;
   options.collectives = membership_.session().communicator();

@@ -84,8 +84,8 @@ class Dispatch {
   /// Unsupported where the device does not encode.
   Status recode(const device::Reduction& reduction, void* native_stream);
 
-  /// Tells the cluster's library of memory that calls will use. A number of this communicator's, or
-  /// 0 where the library registers nothing.
+  /// Tells the cluster's library, and transports, of memory that calls will use. A number of this
+  /// communicator's, or 0 where nobody has a use for it.
   Result<uintptr_t> register_memory(void* memory, size_t bytes);
   /// InvalidArgument where `number` is none of these.
   Status deregister_memory(uintptr_t number);
@@ -209,10 +209,15 @@ class Dispatch {
   std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
   std::unique_ptr<UserStreams> user_streams_;
   std::unique_ptr<Programs> programs_;
-  std::unique_ptr<Tuning> tuning_;            // null: nothing can be tuned
-  std::unique_ptr<TuningFile> tuning_file_;   // null: without HETCCL_TUNE
-  Tactics tactics_;                           // that the libraries of all clusters take
-  std::map<uintptr_t, void*> registrations_;  // by number, with the library
+  std::unique_ptr<Tuning> tuning_;           // null: nothing can be tuned
+  std::unique_ptr<TuningFile> tuning_file_;  // null: without HETCCL_TUNE
+  Tactics tactics_;                          // that the libraries of all clusters take
+  /// Memory that the user has registered.
+  struct UserRegistration {
+    void* by_library = nullptr;  // null: it knows nothing of it
+    exec::RegisteredMemory::Hold hold;
+  };
+  std::map<uintptr_t, UserRegistration> registrations_;  // by number
   uintptr_t last_registration_ = 0;
   uint64_t sequence_ = 0;
   Statistics statistics_;

@@ -116,7 +116,9 @@ Status Dispatch::measure_calls(std::vector<topology::Measurement>& mine) {
   fabric_.exclusively([&] {
     const Channels& channels = fabric_.channels();
     for (const auto& [peer, channel] : channels.opened()) {
-      executor->connect({peer, channel.get(), true, nullptr, channels.is_direct(peer)});
+      exec::Peer way = channels.way_to(peer);
+      way.channel = channel.get();
+      executor->connect(way);
     }
     measuring_ = executor.get();
   });

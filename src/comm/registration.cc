@@ -1,4 +1,4 @@
-// Memory that the cluster's library was told of, for the user.
+// Memory that the cluster's library and the transports were told of, for the user.
 #include "comm/dispatch.h"
 
 namespace hetccl::comm {
@@ -6,9 +6,15 @@ namespace hetccl::comm {
 Result<uintptr_t> Dispatch::register_memory(void* memory, size_t bytes) {
   HETCCL_TRY(check_ready());
   const std::lock_guard lock(launch_mutex_);
-  HETCCL_ASSIGN(void* const registration, fabric_.ccl().register_memory(memory, bytes));
-  if (registration == nullptr) return uintptr_t{0};
-  registrations_[++last_registration_] = registration;
+  UserRegistration registration;
+  // What a device allocates, transports learn of as calls use it.
+  if (exec::RegisteredMemory* const known = context_.runtime.memory_of(*device_);
+      known != nullptr && on_host_memory()) {
+    HETCCL_ASSIGN(registration.hold, known->keep(memory, bytes));
+  }
+  HETCCL_ASSIGN(registration.by_library, fabric_.ccl().register_memory(memory, bytes));
+  if (registration.by_library == nullptr && registration.hold == nullptr) return uintptr_t{0};
+  registrations_[++last_registration_] = std::move(registration);
   return last_registration_;
 }
 
@@ -21,8 +27,9 @@ Status Dispatch::deregister_memory(uintptr_t number) {
                  "handle is none of hetcclCommRegister's on this communicator, or was "
                  "deregistered");
   }
+  if (found.mapped().by_library == nullptr) return {};
   // A library that has ended, because the communicator has failed, has dropped what it knew.
-  const Status status = fabric_.ccl().deregister_memory(found.mapped());
+  const Status status = fabric_.ccl().deregister_memory(found.mapped().by_library);
   return verdict_.failed() ? Status() : status;
 }
 

@@ -34,6 +34,7 @@ void Runtime::rest() {
   service_.reset();
   engine_.reset();
   listening_.clear();
+  registered_.clear();
   transports_.clear();
   settler_.reset();
   crew_->rest();
@@ -111,7 +112,9 @@ Status Runtime::open_transports() {
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
     auto made = row.make(config_, log_, engine_->waker());
-    if (!made.ok() && row.optional) {
+    // What a user asked for and cannot have is an error.
+    const bool asked = made.status().code() == ErrorCode::InvalidArgument && !row.found;
+    if (!made.ok() && row.optional && !asked) {
       // Most hosts have no such hardware.
       const bool usual = made.status().code() == ErrorCode::Unsupported && !row.found;
       if (!usual)
@@ -204,6 +207,18 @@ std::string Runtime::gpu_vendor() {
   for (Gpus& gpus : gpus_)
     if (gpus.in_use()) return gpus.vendor();
   return "";
+}
+
+exec::RegisteredMemory* Runtime::memory_of(device::Device& device) {
+  std::vector<transport::Transport*> registering;
+  for (const auto& transport : transports_)
+    if (transport->registers()) registering.push_back(transport.get());
+  if (registering.empty()) return nullptr;
+  const std::lock_guard lock(registered_mutex_);
+  auto& memory = registered_[&device];
+  if (memory == nullptr)
+    memory = std::make_unique<exec::RegisteredMemory>(device, std::move(registering));
+  return memory.get();
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device, const WaitLimit& limit) {

@@ -27,6 +27,7 @@
 #include "comm/window_budget.h"
 #include "device/device.h"
 #include "exec/end_marks.h"
+#include "exec/registered_memory.h"
 #include "host/crew.h"
 #include "host/task_queue.h"
 #include "progress/engine.h"
@@ -76,6 +77,8 @@ class Runtime {
   std::string gpu_vendor();
   [[nodiscard]] HostPointers& host_pointers() { return host_pointers_; }
   [[nodiscard]] UserMemory& memory() { return memory_; }
+  /// What transports know of that device's memory; null where none has a use for it. Until `rest`.
+  [[nodiscard]] exec::RegisteredMemory* memory_of(device::Device& device);
   /// The library for clusters of `device`; Unsupported where it is missing. An adaptor may wait for
   /// others of its ranks when it is first asked, within `limit`.
   Result<ccl::Library*> library(const device::Device& device, const WaitLimit& limit);
@@ -141,6 +144,8 @@ class Runtime {
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
   std::map<std::string, std::string> not_made_;  // optional transports, and why
+  std::mutex registered_mutex_;
+  std::map<device::Device*, std::unique_ptr<exec::RegisteredMemory>> registered_;
   std::unique_ptr<progress::Engine> engine_;
   std::mutex hook_mutex_;
   std::function<void()> idle_hook_;

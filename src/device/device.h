@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "base/fd.h"
 #include "base/reduce.h"
 #include "base/status.h"
 
@@ -67,6 +69,20 @@ struct StreamWork {
   Reduction reduction{};  ///< Copy: `count` bytes from its one source
 };
 
+/// Memory that was allocated, or mapped, at once.
+struct Allocation {
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+  uint64_t id = 0;         ///< no other allocation of the process has it, or had it before
+  bool on_device = false;  ///< else it is the host's, which others reach at its address
+};
+
+/// A dma-buf: a descriptor by which other devices reach memory.
+struct DmaBuf {
+  Fd fd;
+  size_t offset = 0;  ///< where the memory begins in it
+};
+
 /// One accelerator, or the host. Thread-safe unless noted. Errors: SystemError with the vendor's
 /// text.
 class Device {
@@ -103,6 +119,22 @@ class Device {
   /// Both may wait for the device. `bytes` are whole pages.
   virtual Status pin(void* memory, size_t bytes) = 0;
   virtual void unpin(void* memory) = 0;
+
+  /// The allocation that `address` lies in, where other devices, such as network cards, may reach
+  /// it; else nothing. Brief.
+  [[nodiscard]] virtual std::optional<Allocation> find_allocation(const void* address) {
+    static_cast<void>(address);
+    return {};
+  }
+  /// Exports an allocation on the device, which lives as long as others use the dma-buf, even if it
+  /// is freed. Unsupported where the device has no dma-bufs.
+  virtual Result<DmaBuf> export_memory(const Allocation& allocation) {
+    static_cast<void>(allocation);
+    return error(ErrorCode::Unsupported, "%s exports no memory", vendor().c_str());
+  }
+  /// Whether streams may miss what another device has written to its memory until that device has
+  /// read from there, too.
+  [[nodiscard]] virtual bool needs_flush() const { return false; }
 
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
   /// A Stream for the user's own native stream (not owned). Null is InvalidArgument without

@@ -38,11 +38,11 @@ Status Executor::open() {
   HETCCL_ASSIGN(forked_, device.create_event());
   HETCCL_ASSIGN(joined_, device.create_event());
   if (options_.topology != nullptr) {
-    HETCCL_ASSIGN(auto own, make_ends(options_.rank, nullptr, false));
+    HETCCL_ASSIGN(auto own, make_ends({.rank = options_.rank, .direct = false}));
     meet(options_.rank, std::move(own));
   }
   if (options_.topology != nullptr && host_memory_) {
-    HETCCL_ASSIGN(auto any, make_ends(kAnyRank, nullptr, true));
+    HETCCL_ASSIGN(auto any, make_ends({.rank = kAnyRank}));
     meet(kAnyRank, std::move(any));
   }
   if (options_.settler != nullptr && !host_memory_) {
@@ -69,6 +69,7 @@ void Executor::connect(const Peer& peer) {
            -1,
            {}});
   }
+  if (peer.registers) registers_ = true;
   wire_.connect(peer, {&collectives_.in_flight, &collectives_.in_flight});
 }
 
@@ -207,6 +208,7 @@ bool Executor::retire(Order& order, TimePoint now) {
 
 void Executor::end(Operation& op) {
   Operation& lead = *op.lead;
+  op.holds.clear();
   if (&op != &lead) operations_.give_back(op);
   const auto left = lead.completion.left.fetch_sub(1, std::memory_order_acq_rel);
   if (left == 1) end_call(lead);

@@ -40,6 +40,8 @@ struct ExecutorOptions {
   int local_rank = 0;  ///< in its cluster
   /// Whose plans messages take; outlives it. Null: no messages are launched.
   const topology::Topology* topology = nullptr;
+  /// What transports know of the device's memory; null where none has a use for it.
+  RegisteredMemory* memory = nullptr;
   Recorder* recorder = nullptr;          ///< of collectives; may be null
   Recorder* message_recorder = nullptr;  ///< of messages; may be null
   Tracer* tracer = nullptr;              ///< may be null
@@ -92,10 +94,8 @@ class Executor : public progress::Driven {
   [[nodiscard]] bool has_collectives() const { return !collectives_.in_flight.empty(); }
 
   // Messages: exec/meet.cc makes their orders, exec/message_launch.cc launches them.
-  /// Makes the orders of messages with that rank. `window` is what its device shares with this one,
-  /// or null; `direct`: transports read and write the memory of this rank's device. Asks the
-  /// device.
-  [[nodiscard]] Result<MessageEnds> make_ends(int peer, Window* window, bool direct) const;
+  /// Makes the orders of messages with that rank, whose channel comes later. Asks the device.
+  [[nodiscard]] Result<MessageEnds> make_ends(const Peer& peer) const;
   /// Has messages with that rank use `ends`: before the first is launched. They wait for `connect`.
   void meet(int peer, MessageEnds ends);
   /// For a communicator of this rank and `peer` to carry what this rank sends to `peer`, or else
@@ -156,16 +156,17 @@ class Executor : public progress::Driven {
   /// This rank's traits as `local_rank` of a cluster.
   [[nodiscard]] lower::RankTraits traits_of_rank(int local_rank) const;
   // launch.cc
-  Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice,
-                                     const Call& call);
+  Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice, const Call& call,
+                                     bool registered);
+  bool hold_memory(Operation& op, const Program& program, const Call& call);
   void bind(Program& program);
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);
+  Status prepare(Operation& op, Program& program, const plan::Choice& choice, const Call& call);
   Status prepare(Operation& op, const Program::Lowered& lowered, const Call& call);
   void configure_library(const Call& call);
   void choose_end(Operation& op);
   // meet.cc
-  [[nodiscard]] Result<std::unique_ptr<MessageOrder>> make_order(int peer, bool send,
-                                                                 Window* window, bool direct) const;
+  [[nodiscard]] Result<std::unique_ptr<MessageOrder>> make_order(const Peer& peer, bool send) const;
   // message_launch.cc
   /// Calls `visit(message, other_end)` for what is sent, then for what is received. A message to
   /// this rank itself comes once, with its other end.
@@ -173,7 +174,7 @@ class Executor : public progress::Driven {
   Status for_each(std::span<const Message> messages, Visit&& visit) const;
   Status prepare(std::span<const Message> messages, const Call& times);
   Status prepare(const Message& message, const Message* other_end, const Call& times);
-  static Status lower(Operation& op, const Call& call);
+  Status lower(Operation& op, const Call& call);
   Status record(const Message& message, const Message* other_end, device::Stream& stream);
   Status publish();
   static Record record_of(const Operation& message);
@@ -215,6 +216,7 @@ class Executor : public progress::Driven {
   std::unique_ptr<EndMarks> marks_;  ///< null: there are none
   std::unique_ptr<Watch> watch_;
   std::atomic<uint64_t> unmarked_{0};  ///< collectives in flight without a mark
+  bool registers_ = false;             ///< some lane of collectives does (Peer::registers)
   // The launching thread's.
   std::vector<Window*> windows_;       ///< by lane of the program that is being launched
   std::vector<Operation*> launching_;  ///< messages of one call: first what is sent

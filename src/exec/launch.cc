@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "exec/executor.h"
+#include "plan/call.h"
 
 namespace hetccl::exec {
 namespace {
@@ -14,10 +15,18 @@ uint64_t longest_block(const Call& call) {
   return count;
 }
 
+// From the buffer's begin to the end of its last block.
+size_t bytes_of(const Layout& layout, uint32_t blocks, const Signature& signature) {
+  uint64_t end = layout.counts.empty() ? blocks * signature.count : 0;
+  for (size_t i = 0; i < layout.counts.size(); ++i)
+    end = std::max(end, layout.offsets[i] + layout.counts[i]);
+  return end * size_of(signature.type);
+}
+
 }  // namespace
 
 Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choice& choice,
-                                             const Call& call) {
+                                             const Call& call, bool registered) {
   if (!program.is_bound()) bind(program);
   const Divisor divisor{static_cast<uint32_t>(options_.n_ranks), program.plan().scales_averages};
   return program.lower_for(
@@ -26,7 +35,22 @@ Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choic
        .input = call.input,
        .output = call.output,
        .choice = choice,
-       .by_host = arithmetic_by_host(*options_.device, call.signature, divisor)});
+       .by_host = arithmetic_by_host(*options_.device, call.signature, divisor),
+       .registered = registered});
+}
+
+// Whether transports know the user's memory.
+bool Executor::hold_memory(Operation& op, const Program& program, const Call& call) {
+  op.holds.clear();
+  if (!registers_ || program.peers().empty()) return false;
+  const auto n = static_cast<uint32_t>(options_.n_ranks);
+  const Collective collective = call.signature.collective;
+  const auto holds = [&](const void* data, const Layout& layout, uint32_t blocks) {
+    const size_t bytes = data == nullptr ? 0 : bytes_of(layout, blocks, call.signature);
+    return options_.memory->hold(data, bytes, op.holds);
+  };
+  const bool sent = holds(call.send, call.input, plan::send_blocks(collective, n));
+  return holds(call.recv, call.output, plan::recv_blocks(collective, n)) && sent;
 }
 
 void Executor::bind(Program& program) {
@@ -35,11 +59,8 @@ void Executor::bind(Program& program) {
 
 Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, const Call& call,
                                 device::Stream& user) {
-  HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, choice, call));
-  if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
-  configure_library(call);
   Operation& op = operations_.take(*options_.device);
-  if (Status prepared = prepare(op, lowered, call); !prepared.ok()) {
+  if (Status prepared = prepare(op, program, choice, call); !prepared.ok()) {
     operations_.give_back(op);
     return prepared;
   }
@@ -73,6 +94,16 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
 void Executor::configure_library(const Call& call) {
   options_.ccl->number_calls(call.sequence);
   options_.ccl->set_tactic(call.resources.tactic);
+}
+
+Status Executor::prepare(Operation& op, Program& program, const plan::Choice& choice,
+                         const Call& call) {
+  op.registered = hold_memory(op, program, call);
+  HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, choice, call, op.registered));
+  if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
+  configure_library(call);
+  HETCCL_TRY(prepare(op, lowered, call));
+  return registers_ && !program.peers().empty() ? op.hold_buffers(*options_.memory) : Status();
 }
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
@@ -123,7 +154,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
 }
 
 Status Executor::capture(Program& program, const Call& call, device::Stream& user) {
-  HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, {}, call));
+  HETCCL_ASSIGN(const Program::Lowered lowered, lower_for(program, {}, call, false));
   Operation& op = operations_.take(*options_.device);
   configure_library(call);
   Status status = op.prepare(lowered, call);

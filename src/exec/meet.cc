@@ -6,38 +6,40 @@
 
 namespace hetccl::exec {
 
-Result<std::unique_ptr<MessageOrder>> Executor::make_order(int peer, bool send, Window* window,
-                                                           bool direct) const {
+Result<std::unique_ptr<MessageOrder>> Executor::make_order(const Peer& to, bool send) const {
   auto& device = *options_.device;
   const int self = options_.rank;
   // Where it may be any, another rank stands for all.
+  const int peer = to.rank;
   const int other = peer == kAnyRank ? (self == 0 ? 1 : 0) : peer;
   auto order = std::make_unique<MessageOrder>(
       plan::plan_message(self, send ? self : other, send ? other : self, *options_.topology),
       *options_.clock, options_.message_recorder);
   order->peer = peer;
   order->send = send;
-  order->window = window;
-  const size_t ring = window == nullptr ? 0 : window->ring_bytes();
+  order->window = to.window;
+  order->registers = to.registers;
+  const size_t ring = to.window == nullptr ? 0 : to.window->ring_bytes();
   order->choice = lower::message_choice(lower::kMessageChoice, ring);
   std::vector<lower::Reach> reach;
-  if (peer != self) reach.push_back({other, direct, ring});
-  order->copies_nothing = !reach.empty() && reach[0].needs_no_copy();
+  if (peer != self) reach.push_back({other, to.direct, ring, to.registered});
+  order->needs_no_copy = !reach.empty() && reach[0].needs_no_copy();
+  order->registered = to.registered;
   order->program.bind({traits_of_rank(options_.local_rank), std::move(reach)});
   HETCCL_ASSIGN(order->interpreter, Interpreter::create(device, *batch_, nullptr, 1, {}));
-  if (order->copies_nothing && host_memory_) return order;
+  if (order->needs_no_copy && host_memory_) return order;
   HETCCL_ASSIGN(order->stream, device.create_stream());
   HETCCL_ASSIGN(order->rotation, Rotation::create(device));
   return order;
 }
 
-Result<MessageEnds> Executor::make_ends(int peer, Window* window, bool direct) const {
+Result<MessageEnds> Executor::make_ends(const Peer& peer) const {
   MessageEnds ends;
-  if (peer != options_.rank) {
-    HETCCL_ASSIGN(ends.receives, make_order(peer, false, window, direct));
+  if (peer.rank != options_.rank) {
+    HETCCL_ASSIGN(ends.receives, make_order(peer, false));
   }
-  if (peer != kAnyRank) {
-    HETCCL_ASSIGN(ends.sends, make_order(peer, true, window, direct));
+  if (peer.rank != kAnyRank) {
+    HETCCL_ASSIGN(ends.sends, make_order(peer, true));
   }
   return ends;
 }

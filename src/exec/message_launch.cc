@@ -33,9 +33,15 @@ MessageOrder& order_of(const Operation& message) {
   return static_cast<MessageOrder&>(*message.order);
 }
 
+/// Whether only its channel moves it, and streams copy nothing.
+bool copies_nothing(const Operation& op) {
+  const MessageOrder& order = order_of(op);
+  return order.needs_no_copy && (!order.registered || op.registered);
+}
+
 /// Whether it is enqueued on its order's stream, rather than on the user's.
 bool uses_stream(const Operation& op) {
-  return op.by_library || !order_of(op).copies_nothing;
+  return op.by_library || !copies_nothing(op);
 }
 
 /// Whether a launch takes longer than what it moves, and what is sent waits for no room.
@@ -51,9 +57,9 @@ lower::Group::Member member_of(const Operation& op) {
   using enum lower::Group::Way;
   return {.peer = order.peer,
           .send = order.send,
-          .way = op.by_library          ? Library
-                 : order.copies_nothing ? User
-                                        : Stream,
+          .way = op.by_library        ? Library
+                 : copies_nothing(op) ? User
+                                      : Stream,
           .n_slices = op.n_slices,
           .brief = is_brief(op)};
 }
@@ -120,9 +126,14 @@ Status Executor::lower(Operation& op, const Call& call) {
   MessageOrder& order = order_of(op);
   Program& program = op.by_library ? order.library->program : order.program;
   const Message& message = op.message;
-  HETCCL_ASSIGN(
-      const Program::Lowered lowered,
-      program.lower_for({.type = message.type, .count = message.count, .choice = order.choice}));
+  op.holds.clear();
+  const size_t bytes = message.count * size_of(message.type);
+  op.registered =
+      order.registers && !op.by_library && options_.memory->hold(message.data, bytes, op.holds);
+  HETCCL_ASSIGN(const Program::Lowered lowered, program.lower_for({.type = message.type,
+                                                                   .count = message.count,
+                                                                   .choice = order.choice,
+                                                                   .registered = op.registered}));
   return op.prepare(lowered, call);
 }
 
@@ -132,7 +143,9 @@ Status Executor::publish() {
   Status status;
   for (Operation* op : launching_) {
     MessageOrder& order = order_of(*op);
-    const Status given = order.give_buffers(*op, order.launched++);
+    Status given = order.give_buffers(*op, order.launched++);
+    if (given.ok() && order.registers && !op->by_library)
+      given = op->hold_buffers(*options_.memory);
     if (given.ok()) continue;
     op->given_up.store(true, std::memory_order_relaxed);
     if (status.ok()) status = given;

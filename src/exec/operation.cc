@@ -26,6 +26,7 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   turn = {};
   buffers_ = &own_;
   marks = nullptr;
+  scratch_known = staging_known = false;
   given_up.store(false, std::memory_order_relaxed);
   started_at = {};
   grain_ = plan::grain_of(call.signature.type, call.signature.encoding);
@@ -47,6 +48,32 @@ size_t Operation::staging_bytes() const {
 Status Operation::use_own_buffers() {
   const bool none = code->scratch_blocks + code->staged_blocks == 0;
   return none ? Status() : own_.reserve(scratch_bytes(), staging_bytes());
+}
+
+// Pinned memory that transports do not know moves all the same.
+Status Operation::hold_buffers(RegisteredMemory& memory) {
+  const Arena& scratch = buffers_->scratch;
+  staging_known = memory.hold(buffers_->staging.data(), staging_bytes(), holds);
+  scratch_known = memory.hold(scratch.data(), scratch_bytes(), holds);
+  if (scratch_known || !registered) return {};
+  return memory.why_unknown(scratch.data())
+      .with(
+          "no card reaches the memory in which hetccl works on the device (HETCCL_RDMA_GPU=0 "
+          "does without)");
+}
+
+bool Operation::knows(const lower::Operand& operand) const {
+  switch (operand.memory) {
+    case Memory::Input:
+    case Memory::Output:
+      return registered;
+    case Memory::Scratch:
+      return scratch_known;
+    case Memory::Staging:
+      return staging_known;
+    default:
+      return false;
+  }
 }
 
 void Operation::use(const Rotation::Turn& taken) {

@@ -15,6 +15,7 @@
 #include "exec/host_arithmetic.h"
 #include "exec/message.h"
 #include "exec/program.h"
+#include "exec/registered_memory.h"
 #include "exec/rotation.h"
 #include "exec/ticket.h"
 
@@ -68,6 +69,11 @@ struct Operation {
   /// What it needs once it is prepared, in bytes.
   [[nodiscard]] size_t scratch_bytes() const;
   [[nodiscard]] size_t staging_bytes() const;
+  /// Whether transports know the memory of `operand`.
+  [[nodiscard]] bool knows(const lower::Operand& operand) const;
+  /// Has transports know the buffers that it works in. SystemError where they refuse memory of the
+  /// device that its messages are to move.
+  Status hold_buffers(RegisteredMemory& memory);
   /// Has it work in buffers of its own, or in those of a turn: after `prepare`.
   Status use_own_buffers();
   void use(const Rotation::Turn& turn);
@@ -155,7 +161,10 @@ struct Operation {
   EndMarks* marks = nullptr;  ///< that tell its end, or null
   uint32_t mark = 0;          ///< of `marks`
   TimePoint started_at{};     ///< when the user's stream had reached it, of a timed call
-  std::atomic<bool> given_up{false};  ///< enqueueing failed half-way: nothing more is sent
+  /// Which memory transports know: the user's, scratch, staging.
+  bool registered = false, scratch_known = false, staging_known = false;
+  std::vector<RegisteredMemory::Hold> holds;  ///< of all memory of the call that they know
+  std::atomic<bool> given_up{false};          ///< enqueueing failed half-way: nothing more is sent
 
   Order* order = nullptr;     ///< that it belongs to
   Operation* lead = nullptr;  ///< the first operation of its call

@@ -59,7 +59,8 @@ struct MessageOrder : Order {
   Window* window = nullptr;
   plan::Choice choice;
   Program program;
-  bool copies_nothing = false;  ///< see lower::Reach::needs_no_copy
+  bool needs_no_copy = false;                  ///< see lower::Reach
+  bool registered = false, registers = false;  ///< see Peer
   /// Its Code's user stream, or the library's; null where neither is to be.
   std::unique_ptr<device::Stream> stream;
   Route route;

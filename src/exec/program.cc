@@ -21,7 +21,7 @@ void Program::bind(lower::Target target) {
 
 Result<Program::Lowered> Program::lower_for(const lower::CallShape& shape) {
   const bool even = !shape.is_uneven();
-  const Kind kind{shape.type, shape.count, shape.choice, shape.by_host};
+  const Kind kind{shape.type, shape.count, shape.choice, shape.by_host, shape.registered};
   for (const Recent& recent : recent_) {
     if (even && recent.kind == kind) return recent.lowered;
   }

@@ -49,6 +49,7 @@ class Program {
     uint64_t count = 0;
     plan::Choice choice;
     uint8_t by_host = 0;
+    bool registered = false;
     bool operator==(const Kind&) const = default;
   };
   static constexpr size_t kRecent = 16;

@@ -54,6 +54,7 @@ void Wire::connect(const Peer& peer, const Carried& carried) {
     lane.for_messages = peer.for_messages;
     lane.window = peer.window;
     lane.direct = peer.direct;
+    lane.registered = peer.registered;
     lane.sends.operations = carried.sent;
     lane.recvs.operations = lane.acknowledgements.operations = carried.received;
     for (Queue* queue : {&lane.sends, &lane.recvs, &lane.acknowledgements})
@@ -97,7 +98,7 @@ std::vector<lower::Reach> Wire::reach_of(const std::vector<int>& peers) const {
   for (const int peer : peers) reach.push_back({peer, false, 0});
   for_each_of(peers, [&](size_t at, const Lane& lane) {
     const size_t ring = lane.window == nullptr ? 0 : lane.window->ring_bytes();
-    reach[at] = {lane.peer, lane.direct, ring};
+    reach[at] = {lane.peer, lane.direct, ring, lane.registered};
   });
   return reach;
 }
@@ -237,6 +238,7 @@ void Wire::post(Lane& lane, Queue& queue, Pending pending, TimePoint now) {
                    header ? bytes : 0,
                    op.call.round};
   transfer.streams = op.call.resources.tcp_streams;
+  transfer.registered = !header && op.knows(operand);
   if (options_.tracer != nullptr) options_.tracer->post(op, issue, now);
   ++queue.posted;
   queue.kind == QueueKind::Send ? lane.channel->post_send(transfer)

@@ -25,6 +25,8 @@ struct Peer {
   bool crosses = true;                    ///< into another cluster
   Window* window = nullptr;   ///< what this rank's device shares with it, or null; outlives all use
   bool direct = true;         ///< the transport reads and writes the memory of this rank's device
+  bool registered = false;    ///< it does so where it knows the memory alone
+  bool registers = false;     ///< it has a use for registered memory
   bool for_messages = false;  ///< the channel carries messages, not collectives
 };
 
@@ -118,6 +120,7 @@ class Wire {
     transport::Channel* channel = nullptr;
     Window* window = nullptr;
     bool direct = true;
+    bool registered = false;
     bool released = false;  ///< its device's waits for credit, after an abort
     uint64_t begun = 0;     ///< messages that it began to receive
     Queue sends{lower::QueueKind::Send}, recvs{lower::QueueKind::Recv},

@@ -143,6 +143,7 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   Geometry geometry;
   geometry.depth = call.choice.depth;
   geometry.by_host = call.by_host;
+  geometry.registered = call.registered;
   geometry.slice_elements = std::min(slice, std::max(round_up(whole, grain), whole));
   geometry.n_slices = static_cast<uint32_t>(std::max<uint64_t>(1, divide_up(call.count, slice)));
   geometry.n_slots = plan::slots(plan, geometry.depth, geometry.n_slices);

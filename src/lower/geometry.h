@@ -30,7 +30,8 @@ struct CallShape {
   uint64_t count = 0;  ///< elements of a block; of the longest where the call is uneven
   Layout input{}, output{};
   plan::Choice choice{};
-  uint8_t by_host = 0;  ///< arithmetic (`arithmetic_of`) that the device cannot do
+  uint8_t by_host = 0;      ///< arithmetic (`arithmetic_of`) that the device cannot do
+  bool registered = false;  ///< transports know all memory that its messages may move
 
   [[nodiscard]] bool is_uneven() const { return !input.counts.empty() || !output.counts.empty(); }
 };
@@ -51,6 +52,7 @@ struct Geometry {
   bool own_buffers = false;  ///< it takes so little that it waits for no other call's
   bool brief = false;        ///< it moves so little that a launch takes longer
   uint8_t by_host = 0;       ///< as in CallShape
+  bool registered = false;   ///< as in CallShape
   std::vector<RingUse> lanes;
 
   /// Whether slots of scratch and staging memory are used again.
@@ -59,7 +61,8 @@ struct Geometry {
   [[nodiscard]] bool same_code(const Geometry& other) const {
     return n_slots == other.n_slots && depth == other.depth && short_call == other.short_call &&
            own_buffers == other.own_buffers && brief == other.brief && by_host == other.by_host &&
-           reuses_slots() == other.reuses_slots() && lanes == other.lanes;
+           registered == other.registered && reuses_slots() == other.reuses_slots() &&
+           lanes == other.lanes;
   }
 };
 

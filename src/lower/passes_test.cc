@@ -59,6 +59,16 @@ TEST_CASE("stage_messages leaves alone what the transport reaches") {
   }
 }
 
+TEST_CASE(
+    "stage_messages stages what the transport reaches, in calls whose memory it does not know") {
+  Job job(exchange(), kRegistered);
+  CHECK(to_json(job.code()) == to_json(Job(exchange(), kStaged).code()));
+  const Geometry unknown = job.geometry;
+  job.geometry.registered = true;
+  CHECK(to_json(job.code()) == to_json(Job(exchange(), kDirect).code()));
+  CHECK_FALSE(job.geometry.same_code(unknown));
+}
+
 TEST_CASE("stage_messages copies between the device and staging memory") {
   const Job job(exchange(), kStaged);
   Graph graph = job.graph();

@@ -65,7 +65,9 @@ Via via_of(const Graph& graph, const MessageNodes& message) {
   const size_t lane = lane_of(post.queue);
   const Geometry::RingUse& use = graph.geometry.lanes[lane];
   if (message.send ? use.send_in_ring : use.recv_in_ring) return Via::Ring;
-  return graph.target.lanes[lane].direct ? Via::Direct : Via::Staged;
+  const Reach& reach = graph.target.lanes[lane];
+  const bool direct = reach.direct && (!reach.registered || graph.geometry.registered);
+  return direct ? Via::Direct : Via::Staged;
 }
 
 }  // namespace

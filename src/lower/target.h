@@ -13,8 +13,9 @@ namespace hetccl::lower {
 /// How one peer is reached.
 struct Reach {
   int peer = -1;
-  bool direct = true;     ///< the transport reads and writes the device's memory itself
-  size_t ring_bytes = 0;  ///< of each direction of the window, in the smaller view of both; or 0
+  bool direct = true;       ///< the transport reads and writes the device's memory itself
+  size_t ring_bytes = 0;    ///< of each direction of the window, in the smaller view of both; or 0
+  bool registered = false;  ///< direct in calls alone whose memory the transport knows
   bool operator==(const Reach&) const = default;
   /// Whether only the lane moves a message, and streams copy nothing.
   [[nodiscard]] bool needs_no_copy() const { return direct && ring_bytes == 0; }

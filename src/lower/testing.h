@@ -71,6 +71,7 @@ inline RankPlan sends_all_it_reduces() {
 inline constexpr Reach kDirect{};
 inline constexpr Reach kStaged{.direct = false};
 inline constexpr Reach kShared{.ring_bytes = kRing};
+inline constexpr Reach kRegistered{.registered = true};
 
 /// Calls of one slice, or of more than there are slots, 4 KiB each.
 inline constexpr uint64_t kOneSlice = 1024, kEightSlices = 8 * 1024;

@@ -100,6 +100,22 @@ Result<std::vector<Interface>> interfaces(const Config& config) {
   return found;
 }
 
+int prefix_bits_of(const SocketAddress& address) {
+  ifaddrs* head = nullptr;
+  if (::getifaddrs(&head) != 0) return 0;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(head, &::freeifaddrs);
+  const std::string wanted = address.with_port(0).text();
+  for (const ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != address.storage.ss_family)
+      continue;
+    SocketAddress one;
+    one.storage.ss_family = entry->ifa_addr->sa_family;
+    std::memcpy(&one.storage, entry->ifa_addr, one.length());
+    if (one.text() == wanted) return prefix_of(*entry);
+  }
+  return 0;
+}
+
 std::vector<Interface> cards_among(const std::vector<Interface>& all, const Config& config) {
   if (NameFilter(config.socket_ifname).names_what_it_wants()) return all;
   std::vector<Interface> found;

@@ -59,6 +59,8 @@ struct Interface {
 /// where it is named. InvalidArgument naming HETCCL_SOCKET_IFNAME and what exists when none
 /// matches.
 Result<std::vector<Interface>> interfaces(const Config& config);
+/// The bits of the subnet's prefix of an address of this host; 0: no interface has it.
+int prefix_bits_of(const SocketAddress& address);
 /// Those of them whose cards carry data, in their order: all that HETCCL_SOCKET_IFNAME names, else
 /// one of each card, without bridges and tunnels, and without virtual ones beside real ones. All
 /// where that leaves none.

@@ -225,7 +225,10 @@ void Engine::arm(bool on) {
   const auto set = [on](ShmSource* source) {
     if (source != nullptr) on ? source->arm() : source->disarm();
   };
-  for (auto* transport : transports_) set(transport->shm_source());
+  for (auto* transport : transports_) {
+    set(transport->shm_source());
+    transport->arm(on);
+  }
   for (const Seat& seat : driven_) set(seat.driven->shm_source());
 }
 

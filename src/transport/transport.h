@@ -40,13 +40,36 @@ struct MessageInfo {
   uint64_t round = 0;   ///< of tuning, in which the call's setting was decided
 };
 
+/// Where memory lies.
+enum class MemoryKind : uint8_t { Host, Device };
+
+/// Memory for a transport to register.
+struct Memory {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  MemoryKind kind = MemoryKind::Host;
+  /// Of a device: a dma-buf that holds it from `dmabuf_offset` on; the caller's. -1: there is none,
+  /// and drivers must find the memory by its address.
+  int dmabuf = -1;
+  size_t dmabuf_offset = 0;
+  bool needs_flush = false;  ///< see device::Device::needs_flush
+};
+
+/// Memory that a transport knows: its channels move data from and to it without registering it
+/// anew, until this ends. No channel may move any of it then.
+class Registration {
+ public:
+  virtual ~Registration() = default;
+};
+
 /// A posted transfer: `bytes` at `data`, which stays valid until the transfer has completed or the
 /// channel is closed.
 struct Parcel {
   void* data = nullptr;  ///< read by post_send, written by post_recv
   size_t bytes = 0;      ///< may be 0: the header still travels
   MessageInfo info;
-  size_t streams = 0;  ///< of a channel that has several, this message takes so many; 0: all
+  size_t streams = 0;       ///< of a channel that has several, this message takes so many; 0: all
+  bool registered = false;  ///< all of it lies in memory that the transport knows
 };
 
 /// One peer. Calls from one thread at a time (the engine's driver), `close` included.
@@ -91,9 +114,6 @@ struct PeerId {
   std::vector<std::string> cards{}, peer_cards{};
 };
 
-/// Where the data of a channel's end lies.
-enum class MemoryKind : uint8_t { Host, Device };
-
 /// One end of a channel to be: what its transport is chosen by.
 struct ChannelEnd {
   std::string_view host;       ///< equal: one host
@@ -132,7 +152,7 @@ class Transport {
     return made.get_future().get();
   }
   /// Whether its channels read and write the memory of a device like that at this rank's `end`
-  /// themselves; else they take memory of the host. Pure.
+  /// themselves; else they take memory of the host, and of devices what is registered. Pure.
   [[nodiscard]] virtual bool reaches(const ChannelEnd& end) const {
     return end.memory == MemoryKind::Host;
   }
@@ -144,13 +164,34 @@ class Transport {
   /// Makes sure that the process may open what so many channels take, before the first is
   /// connected. SystemError where it may not. Thread-safe.
   virtual Status reserve(size_t /*channels*/) { return {}; }
+  /// Whether it has a use for `register_memory`.
+  [[nodiscard]] virtual bool registers() const { return false; }
+  /// Where a later one overlaps an earlier one, the memory is the later one's. Null where the
+  /// transport has no use for it. SystemError where drivers refuse. Thread-safe; may take long.
+  virtual Result<std::unique_ptr<Registration>> register_memory(const Memory& memory) {
+    static_cast<void>(memory);
+    return std::unique_ptr<Registration>();
+  }
+  /// Of those that reach registered memory.
+  [[nodiscard]] virtual size_t n_cards() const { return 0; }
+  /// Has a card copy within registered memory, to try whether it reaches it. RemoteError or Timeout
+  /// where it does not. Thread-safe; blocks.
+  virtual Status copy_by_card(size_t card, void* to, const void* from, size_t bytes,
+                              const WaitLimit& limit) {
+    static_cast<void>(card), static_cast<void>(to), static_cast<void>(from);
+    static_cast<void>(bytes), static_cast<void>(limit);
+    return error(ErrorCode::Unsupported, "%s has no cards", name().c_str());
+  }
   /// Rank `self` connects no more within `communicator`: lets go of what peers began there that it
   /// has not taken, which they see as a closed channel. Thread-safe.
   virtual void forget(uint64_t communicator, int self) = 0;
   /// Moves what can be moved without blocking: true when anything moved.
   virtual bool progress() = 0;
-  /// A descriptor that polls readable when `progress` has something to do, or -1 for shared memory
-  /// (see shm_source).
+  /// The engine is about to sleep, or has slept. With `on` it calls `progress` once more; from then
+  /// on `poll_fd` polls readable when `progress` has something to do.
+  virtual void arm(bool /*on*/) {}
+  /// A descriptor that polls readable when `progress` has something to do, at least while armed, or
+  /// -1 for shared memory (see shm_source).
   [[nodiscard]] virtual int poll_fd() const = 0;
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
   /// Payload and headers that this end has handed to the wire so far.

@@ -27,7 +27,8 @@ Status lower_rank(Lowered& lowered, const RankPlan& plan, const Options& options
   target.observed = options.observed;
   for (lower::Reach& lane : target.lanes) {
     lane.ring_bytes = std::min(lane.ring_bytes, options.most_ring_bytes);
-    if (options.reaches != nullptr) lane.direct = lane.direct || options.reaches(rank, lane.peer);
+    if (lane.direct || options.reaches == nullptr) continue;
+    lane.direct = lane.registered = options.reaches(rank, lane.peer);
   }
   problem.geometries.push_back(lower::geometry_of(plan, target, own.shape));
   HETCCL_ASSIGN(auto code, lower::lower(plan, target, problem.geometries.back()));
@@ -176,7 +177,8 @@ lower::CallShape shape_of(const topology::Topology& topology, int rank, const Op
   return {.type = options.type,
           .count = options.count,
           .choice = {options.slice_bytes, options.depth},
-          .by_host = kernels ? uint8_t{0} : lower::kAllArithmetic};
+          .by_host = kernels ? uint8_t{0} : lower::kAllArithmetic,
+          .registered = options.registered};
 }
 
 lower::Target target_of(const topology::Topology& topology, int rank, const RankPlan& plan) {

@@ -92,6 +92,8 @@ TEST_CASE("Code of clusters that share windows passes, long calls and short ones
     options.depth = static_cast<uint32_t>(random() % 5);
     options.count = random() % 4 == 0 ? random() % 1000 : random() % 2'000'000;
     options.slice_bytes = 64 * (1 + random() % 20'000);
+    if (seed % 2 == 0) options.reaches = [](int rank, int peer) { return (rank + peer) % 2 == 0; };
+    options.registered = seed % 4 == 0;
     const Result<Verified> verified = verify(spec, topology, plans, options);
     CHECK_MESSAGE(verified.ok(), name_of(spec.collective), ": ", verified.status().message(), "\n",
                   topology.to_json());

@@ -30,32 +30,6 @@ constexpr uint64_t kNoKernelsOneIn = 3;
 constexpr uint64_t kNoKernelsOneIn = 1;
 #endif
 
-std::string run(const Case& test, int rank, fake::FakeDevice& device, Communicator& communicator,
-                device::Stream& stream, const std::vector<std::vector<std::byte>>& inputs) {
-  const size_t width = size_of(test.signature.type);
-  const size_t sent = send_elements(test, rank) * width, got = recv_elements(test, rank) * width;
-  const fake::InPlace shared = in_place(test, rank);
-  const auto make = [&](size_t bytes) {
-    return static_cast<std::byte*>(device.allocate(std::max<size_t>(bytes, 1)).value());
-  };
-  std::byte* whole = make(std::max(sent, got));
-  std::byte* apart = test.in_place ? whole : make(sent);
-  std::byte* recv = whole + shared.recv * width;
-  const auto& input = inputs[static_cast<size_t>(rank)];
-  device.upload(apart + shared.send * width, input.data(), input.size());
-  const CaseArguments arguments(test, rank, apart + shared.send * width, recv);
-  Status status = communicator.dispatch().call(arguments.get(), stream.native());
-  if (status.ok() && !device.synchronize(fake::kHang)) return "it does not end";
-  if (status.ok()) status = communicator.dispatch().failure();
-  const auto expected = expected_of(test, rank, inputs);
-  std::vector<std::byte> result(expected.size());
-  device.download(result.data(), recv, result.size());
-  device.free(whole);
-  if (!test.in_place) device.free(apart);
-  if (!status.ok()) return test.text() + ": " + status.message();
-  return result == expected ? "" : test.text() + ": wrong values";
-}
-
 void random_cases(const std::vector<std::string>& labels, uint64_t seed,
                   const fake::FakeOptions& options) {
   std::vector<Config> configs(labels.size());

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -67,14 +68,18 @@ void Ranks::join() {
 
 void on_fake_devices(
     const std::vector<Config>& configs, const fake::FakeOptions& options,
-    const std::function<void(int, fake::FakeDevice&, std::shared_ptr<Communicator>)>& body) {
+    const std::function<void(int, fake::FakeDevice&, std::shared_ptr<Communicator>)>& body,
+    const std::function<void(Adaptors&)>& change) {
   std::vector<std::unique_ptr<Runtime>> runtimes;
   std::vector<fake::FakeDevice*> devices;
   for (const Config& config : configs) {
     auto device = std::move(fake::FakeDevice::create(options)).value();
     devices.push_back(device.get());
-    runtimes.push_back(
-        std::move(Runtime::create(config, adaptors_with(std::move(device)))).value());
+    Adaptors adaptors = adaptors_with(std::move(device));
+    if (change) change(adaptors);
+    auto runtime = Runtime::create(config, std::move(adaptors));
+    REQUIRE_MESSAGE(runtime.ok(), runtime.status().message());
+    runtimes.push_back(std::move(runtime).value());
   }
   const auto id = runtimes[0]->service().unique_id().value();
   const int n_ranks = static_cast<int>(configs.size());
@@ -100,6 +105,32 @@ void on_fake_devices(
     body(rank, *devices[static_cast<size_t>(rank)], std::move(made).value());
   };
   on_all_ranks(n_ranks, run_rank, give_up);
+}
+
+std::string run(const Case& test, int rank, fake::FakeDevice& device, Communicator& communicator,
+                device::Stream& stream, const std::vector<std::vector<std::byte>>& inputs) {
+  const size_t width = size_of(test.signature.type);
+  const size_t sent = send_elements(test, rank) * width, got = recv_elements(test, rank) * width;
+  const fake::InPlace shared = in_place(test, rank);
+  const auto make = [&](size_t bytes) {
+    return static_cast<std::byte*>(device.allocate(std::max<size_t>(bytes, 1)).value());
+  };
+  std::byte* whole = make(std::max(sent, got));
+  std::byte* apart = test.in_place ? whole : make(sent);
+  std::byte* recv = whole + shared.recv * width;
+  const auto& input = inputs[static_cast<size_t>(rank)];
+  device.upload(apart + shared.send * width, input.data(), input.size());
+  const CaseArguments arguments(test, rank, apart + shared.send * width, recv);
+  Status status = communicator.dispatch().call(arguments.get(), stream.native());
+  if (status.ok() && !device.synchronize(fake::kHang)) return "it does not end";
+  if (status.ok()) status = communicator.dispatch().failure();
+  const auto expected = expected_of(test, rank, inputs);
+  std::vector<std::byte> result(expected.size());
+  device.download(result.data(), recv, result.size());
+  device.free(whole);
+  if (!test.in_place) device.free(apart);
+  if (!status.ok()) return test.text() + ": " + status.message();
+  return result == expected ? "" : test.text() + ": wrong values";
 }
 
 std::string run(Ranks& ranks, const Case& test, bool asynchronous) {

@@ -54,10 +54,16 @@ class Ranks {
 void on_all_ranks(Ranks& ranks, const std::function<void(int)>& body);
 
 /// A communicator of ranks on fake devices, one for each configuration: `body` on each rank's
-/// thread. A failure to form it fails the test.
+/// thread. `change` may put other rows among the build's. A failure to form it fails the test.
 void on_fake_devices(const std::vector<Config>& configs, const fake::FakeOptions& options,
                      const std::function<void(int rank, fake::FakeDevice& device,
-                                              std::shared_ptr<Communicator> communicator)>& body);
+                                              std::shared_ptr<Communicator> communicator)>& body,
+                     const std::function<void(Adaptors&)>& change = {});
+
+/// Runs `test` on one rank, in memory of its device; "" or what was wrong.
+std::string run(const fake::Case& test, int rank, fake::FakeDevice& device,
+                Communicator& communicator, device::Stream& stream,
+                const std::vector<std::vector<std::byte>>& inputs);
 
 /// Runs `test` on all ranks, blocking or on a host stream; "" or what was wrong.
 std::string run(Ranks& ranks, const fake::Case& test, bool asynchronous);

@@ -29,6 +29,8 @@ struct Kind {
   bool takes_all = true;
   /// A message of so many bytes completes though no receive is posted.
   size_t buffers = 300'000;
+  /// Sends fail once the peer has left, though a message of its is unread.
+  bool fails_sends = true;
 };
 
 inline Kind tcp_kind(const char* name, int streams, int threads, bool encrypt = false) {
@@ -95,7 +97,7 @@ inline std::vector<Kind> kinds() {
       return make_verbs_transport(fake::verbs_api(), encrypted, log);
     };
   };
-  return {{"adaptor", adaptor, false},
+  return {{"adaptor", adaptor, false, 300'000, false},
           tcp_kind("tcp, 1 stream", 1, 0),
           tcp_kind("tcp, 2 streams", 2, 0),
           tcp_kind("tcp, 5 streams, 3 threads", 5, 3),
@@ -106,7 +108,7 @@ inline std::vector<Kind> kinds() {
           ncclnet_kind("ncclnet, interface 8", 8),
           ncclnet_kind("ncclnet, interface 10, slow, encrypted connection", 10, true),
           ncclnet_kind("ncclnet, interface 12", 12),
-          {"shm", shm}};
+          {"shm", shm, true, 300'000, false}};
 }
 
 }  // namespace hetccl::transport

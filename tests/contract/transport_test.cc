@@ -271,6 +271,48 @@ TEST_CASE("a peer that leaves in the middle is named; what it sent before arrive
   });
 }
 
+TEST_CASE("a send fails that a peer has not taken as it left, though a message of its is unread") {
+  for_each_kind([](const Kind& kind) {
+    if (!kind.fails_sends) return;
+    Bytes small(100), large(64 << 20);
+    Pair pair(kind);
+    pair.channels[1]->post_send({small.data(), small.size(), info(0)});
+    pair.until([&] { return pair.channels[0]->incoming().has_value(); });
+    pair.channels[0]->post_send({large.data(), large.size(), info(0)});
+    for (int i = 0; i < 20; ++i) pair.step();
+    pair.channels[1]->close();
+    pair.until([&] { return !pair.channels[0]->status().ok(); });
+    CHECK(pair.channels[0]->status().code() == ErrorCode::RemoteError);
+    CHECK(pair.channels[0]->sends_completed() == 0);
+  });
+}
+
+TEST_CASE("who arms a transport and sleeps on its descriptor is woken by a message") {
+  for_each_kind([](const Kind& kind) {
+    Pair pair(kind);
+    Transport& sleeper = *pair.ranks[1].transport;
+    if (sleeper.poll_fd() < 0) return;
+    Bytes data(100), received(data.size());
+    for (uint64_t i = 0; i < 20; ++i) {
+      const auto arm = [&] {
+        sleeper.arm(true);
+        return sleeper.progress();
+      };
+      pair.until([&] { return !arm(); });
+      pair.channels[1]->post_recv({received.data(), received.size(), info(i)});
+      pair.channels[0]->post_send({data.data(), data.size(), info(i)});
+      const auto deadline = steady_clock().now() + milliseconds(kPatienceMs);
+      pollfd entry{sleeper.poll_fd(), POLLIN, 0};
+      while (::poll(&entry, 1, 0) == 0) {
+        pair.ranks[0].transport->progress();
+        REQUIRE(steady_clock().now() < deadline);
+      }
+      sleeper.arm(false);
+      pair.until([&] { return pair.channels[1]->recvs_completed() == i + 1; });
+    }
+  });
+}
+
 TEST_CASE("a peer's leaving is noticed though nothing is posted, and with sends outstanding") {
   for_each_kind([](const Kind& kind) {
     for (const bool sending : {false, true}) {

@@ -85,7 +85,9 @@ class Rank {
     return !is_fake_ || (reach_devices_ && (rank_ + peer) % 2 == 0);
   }
   Status meet(int peer) {
-    HETCCL_ASSIGN(auto ends, executor_->make_ends(peer, windows_[peer].get(), is_direct(peer)));
+    HETCCL_ASSIGN(auto ends,
+                  executor_->make_ends(
+                      {.rank = peer, .window = windows_[peer].get(), .direct = is_direct(peer)}));
     engine_->exclusively([&] { executor_->meet(peer, std::move(ends)); });
     return {};
   }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace hetccl::fake {
 
@@ -23,14 +24,14 @@ std::byte* map(int fd, size_t bytes, int protection) {
 }  // namespace
 
 Status DeviceMemory::open(size_t bytes) {
-  const int fd = memfd_create("hetccl-fake-device", MFD_CLOEXEC);
+  fd_ = Fd(memfd_create("hetccl-fake-device", MFD_CLOEXEC));
+  const int fd = fd_.get();
   if (fd < 0) return system_error("memfd_create for the fake device", errno);
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
     device_ = map(fd, bytes, PROT_NONE);
     alias_ = map(fd, bytes, PROT_READ | PROT_WRITE);
   }
   const int failure = errno;
-  close(fd);
   bytes_ = bytes;
   if (!device_ || !alias_) return system_error("mapping the fake device's memory", failure);
   return {};
@@ -63,6 +64,12 @@ void DeviceMemory::free(void* memory) {
   if (used_.erase(static_cast<size_t>(static_cast<std::byte*>(memory) - device_)) == 1) return;
   std::fprintf(stderr, "fake device: free of %p, which was not allocated\n", memory);
   std::abort();
+}
+
+Result<device::DmaBuf> DeviceMemory::export_memory(const device::Allocation& allocation) const {
+  Fd copy(::dup(fd_.get()));
+  if (!copy.valid()) return system_error("dup of the fake device's memory", errno);
+  return device::DmaBuf{std::move(copy), static_cast<size_t>(allocation.base - device_)};
 }
 
 std::byte* DeviceMemory::alias(const void* address) const {

@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-#include "base/status.h"
+#include "device/device.h"
 
 namespace hetccl::fake {
 
@@ -21,6 +21,8 @@ class DeviceMemory {
   Result<void*> allocate(size_t bytes);
   /// Ends the process for an address that `allocate` did not return.
   void free(void* memory);
+  /// The memfd that holds it.
+  Result<device::DmaBuf> export_memory(const device::Allocation& allocation) const;
   /// Where `address` can be touched; addresses outside (pinned memory) are returned as they are.
   [[nodiscard]] std::byte* alias(const void* address) const;
 
@@ -29,6 +31,7 @@ class DeviceMemory {
   std::byte* alias_ = nullptr;   // the same pages, readable and writable
   size_t bytes_ = 0;
   std::mutex mutex_;
+  Fd fd_;
   std::map<size_t, size_t> used_;  // offset -> bytes
 };
 

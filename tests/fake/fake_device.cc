@@ -17,6 +17,7 @@
 #include <string_view>
 #include <thread>
 
+#include "device/allocations.h"
 #include "device/host/stream_tasks.h"
 #include "fake/device_memory.h"
 #include "fake/patience.h"
@@ -218,21 +219,37 @@ class FakeDeviceImpl : public FakeDevice {
 
   Result<void*> allocate(size_t bytes) override {
     note(Call::Makes);
-    return memory_.allocate(bytes);
+    HETCCL_ASSIGN(void* memory, memory_.allocate(bytes));
+    allocations_.add(memory, bytes, true);
+    return memory;
   }
   void free(void* memory) override {
     note(Call::Frees);
+    allocations_.remove(memory);
     memory_.free(memory);
   }
   Result<void*> allocate_pinned(size_t bytes) override {
     note(Call::Makes);
     const size_t rounded = (std::max<size_t>(bytes, 1) + 63) / 64 * 64;
-    return std::memset(std::aligned_alloc(64, rounded), 0, rounded);
+    void* memory = std::memset(std::aligned_alloc(64, rounded), 0, rounded);
+    allocations_.add(memory, bytes);
+    return memory;
   }
   void free_pinned(void* memory) override {
     note(Call::Frees);
+    allocations_.remove(memory);
     std::free(memory);
   }
+  [[nodiscard]] std::optional<device::Allocation> find_allocation(const void* address) override {
+    note(Call::Enqueues);
+    return allocations_.find(address);
+  }
+  Result<device::DmaBuf> export_memory(const device::Allocation& allocation) override {
+    note(Call::Enqueues);
+    if (!options_.exports) return Device::export_memory(allocation);
+    return memory_.export_memory(allocation);
+  }
+  [[nodiscard]] bool needs_flush() const override { return options_.needs_flush; }
   Status pin(void* /*memory*/, size_t /*bytes*/) override {
     note(Call::Makes);
     return {};
@@ -310,6 +327,7 @@ class FakeDeviceImpl : public FakeDevice {
   }
   void drain_and_free(void* memory) override {
     driver_.drain([this] { return streams_.idle(); });
+    allocations_.remove(memory);
     memory_.free(memory);
   }
 
@@ -360,6 +378,7 @@ class FakeDeviceImpl : public FakeDevice {
   std::atomic<uint64_t> makes_{0}, by_hetccl_{0};
   const FakeOptions options_;
   DeviceMemory memory_;
+  device::Allocations allocations_;
   StreamSet streams_;
   Driver driver_;
   std::mutex mutex_;

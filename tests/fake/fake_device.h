@@ -27,6 +27,8 @@ struct FakeOptions {
   bool one_queue = false;  ///< all streams share one, as with CUDA_DEVICE_MAX_CONNECTIONS=1
   size_t memory_bytes = size_t{256} << 20;
   int multiprocessors = 0;
+  bool exports = true;       ///< its memory, as dma-bufs
+  bool needs_flush = false;  ///< as Device::needs_flush
 };
 
 /// Calls of a device so far that steady state has none of.

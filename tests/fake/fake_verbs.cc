@@ -1,169 +1,42 @@
 #include "fake/fake_verbs.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <mutex>
-#include <random>
+
+#include "fake/fake_verbs_wire.h"
 
 namespace hetccl::fake {
-namespace rdma {  // test doubles are compiled in one unit
-namespace {
+namespace rdma {
 
-namespace abi = transport::verbs::abi;
-
-struct Queue;
-struct Channel : abi::CompletionChannel {
-  std::deque<Queue*> events;
-};
-struct Queue : abi::Cq {
-  struct Entry {
-    abi::Wc completion;
-    uint32_t late = 0;
-  };
-  std::deque<Entry> entries;
-  size_t room = 0;
-  bool armed = false;
-};
-struct Pair : abi::Qp {
-  std::deque<std::pair<uint64_t, abi::Sge>> receives;
-  uint32_t peer = 0, sent = 0, outstanding = 0;
-  abi::QpLimits limits{};
-  int state = abi::kQpReset;
-  bool broken = false;
-};
-
-struct State {
-  std::mutex mutex;
-  VerbsFabric fabric;
-  std::mt19937 random;
-  std::map<uint32_t, Pair*> pairs;
-  std::map<uint32_t, abi::Mr*> regions;  // by key
-  std::map<abi::Mr*, int> access;
-  std::map<abi::Pd*, int> regions_of;
-  uint32_t next = 100;
-};
-State& state() {
-  static State state;
-  return state;
+uint16_t lid_of(const OpenDevice& device, int port) {
+  constexpr int kFirst = 7;
+  return static_cast<uint16_t>(kFirst + device.index * 4 + port);
 }
-using Lock = std::lock_guard<std::mutex>;
 
-void complete(Queue& queue, const abi::Wc& completion, uint32_t late) {
-  if (queue.entries.size() >= queue.room) ++state().fabric.overflows;
-  queue.entries.push_back({completion, late});
-  auto& channel = *static_cast<Channel*>(queue.channel);
-  if (!std::exchange(queue.armed, false)) return;
-  channel.events.push_back(&queue);
+// Of InfiniBand, the subnet's prefix and the port; of Ethernet link-local, then 10.0.device.port.
+abi::Gid gid_of(const OpenDevice& device, int port, uint32_t index) {
+  const auto d = static_cast<uint8_t>(device.index), p = static_cast<uint8_t>(port);
+  if (state().fabric.link == abi::kLinkInfiniBand || index == 0)
+    return {{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, d, p}};
+  return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, d, p}};
+}
+
+void add_event(OpenDevice& device, int type, void* element) {
+  abi::AsyncEvent event{};
+  event.of.any = element;
+  event.type = type;
+  device.async.push_back(event);
   const uint64_t one = 1;
-  (void)!::write(channel.fd, &one, sizeof one);
+  (void)!::write(device.async_fd, &one, sizeof one);
 }
 
-// Where `key` lets `bytes` at `address` be reached; null otherwise.
-void* reach(uint32_t key, uint64_t address, size_t bytes, int access) {
-  const auto found = state().regions.find(key);
-  if (found == state().regions.end()) return nullptr;
-  abi::Mr* mr = found->second;
-  const auto begin = reinterpret_cast<uint64_t>(mr->address);
-  if (address < begin || address + bytes > begin + mr->length) return nullptr;
-  return (state().access[mr] & access) == access ? reinterpret_cast<void*>(address) : nullptr;
-}
-
-// The status with which a request completes.
-int deliver(Pair& from, const abi::SendWr& request) {
-  const abi::Sge& part = *request.parts;
-  const bool inlined = (request.flags & abi::kInline) != 0;
-  const void* data = inlined ? reinterpret_cast<void*>(part.address)
-                             : reach(part.lkey, part.address, part.length, 0);
-  if (data == nullptr) return ++state().fabric.violations, 4;  // IBV_WC_LOC_PROT_ERR
-  const auto found = state().pairs.find(from.peer);
-  if (found == state().pairs.end() || found->second->state < abi::kQpReadyToReceive)
-    return abi::kWcRetryExceeded;
-  Pair& to = *found->second;
-  if (to.receives.empty()) return ++state().fabric.not_ready, abi::kWcRnrExceeded;
-  const auto [id, slot] = to.receives.front();
-  abi::Wc arrival{};
-  arrival.id = id;
-  arrival.bytes = part.length;
-  arrival.opcode = abi::kWcRecv;
-  void* target = reach(slot.lkey, slot.address, part.length, abi::kLocalWrite);
-  if (request.opcode == abi::kRdmaWriteWithImm) {
-    arrival.opcode = abi::kWcRecvRdmaWithImm;
-    arrival.immediate = request.immediate;
-    target = reach(request.remote.rkey, request.remote.address, part.length, abi::kRemoteWrite);
-  }
-  if (target == nullptr) return ++state().fabric.violations, 10;  // IBV_WC_REM_ACCESS_ERR
-  std::memcpy(target, data, part.length);
-  to.receives.pop_front();
-  complete(*static_cast<Queue*>(to.receive_cq), arrival, 0);
-  return abi::kWcSuccess;
-}
-
-int post_send(abi::Qp* qp, abi::SendWr* request, abi::SendWr**) {
-  const Lock lock(state().mutex);
-  auto& pair = *static_cast<Pair*>(qp);
-  if (pair.state != abi::kQpReadyToSend) return EINVAL;
-  if (pair.outstanding >= pair.limits.sends) return ENOMEM;
-  ++pair.outstanding;
-  const VerbsFabric& fabric = state().fabric;
-  abi::Wc done{};
-  done.id = request->id;
-  done.qp = pair.number;
-  done.vendor_error = 0x81;
-  const bool fails = fabric.fails_from > 0 && ++pair.sent >= fabric.fails_from;
-  done.status = pair.broken ? abi::kWcFlushed : fails ? fabric.failure : deliver(pair, *request);
-  pair.broken |= done.status != abi::kWcSuccess;
-  const uint32_t late = fabric.late > 0 ? static_cast<uint32_t>(state().random() % fabric.late) : 0;
-  complete(*static_cast<Queue*>(pair.send_cq), done, late);
-  return 0;
-}
-
-int post_recv(abi::Qp* qp, abi::RecvWr* request, abi::RecvWr**) {
-  const Lock lock(state().mutex);
-  auto& pair = *static_cast<Pair*>(qp);
-  if (pair.receives.size() >= pair.limits.receives) return ENOMEM;
-  pair.receives.emplace_back(request->id, *request->parts);
-  return 0;
-}
-
-// A late completion lets those behind it pass, as arrivals and acknowledgements do; sends keep
-// their order.
-int poll_cq(abi::Cq* cq, int n, abi::Wc* into) {
-  const Lock lock(state().mutex);
-  auto& queue = *static_cast<Queue*>(cq);
-  int got = 0;
-  bool sends_wait = false;
-  for (auto at = queue.entries.begin(); at != queue.entries.end() && got < n;) {
-    const bool is_send = at->completion.qp != 0;
-    if (at->late > 0) --at->late;
-    if (is_send && (sends_wait || at->late > 0)) {
-      sends_wait = true;
-      ++at;
-      continue;
-    }
-    if (is_send) --state().pairs.at(at->completion.qp)->outstanding;
-    into[got++] = at->completion;
-    at = queue.entries.erase(at);
-  }
-  return got;
-}
-
-int req_notify_cq(abi::Cq* cq, int) {
-  const Lock lock(state().mutex);
-  auto& queue = *static_cast<Queue*>(cq);
-  queue.armed = true;
-  if (queue.entries.empty()) return 0;
-  // Late ones "come" after this.
-  const Queue::Entry last = queue.entries.back();
-  queue.entries.pop_back();
-  complete(queue, last.completion, last.late);
-  return 0;
-}
+namespace {
 
 abi::Device** list_devices(int* n) {
   const Lock lock(state().mutex);
@@ -182,35 +55,59 @@ void free_devices(abi::Device** list) {
   delete[] list;
 }
 
-abi::Context* open_device(abi::Device*) {
-  auto* context = new abi::Context();
+abi::Context* open_device(abi::Device* device) {
+  const Lock lock(state().mutex);
+  auto* context = new OpenDevice();
+  context->name = device->name;
+  const auto& names = state().fabric.devices;
+  context->index =
+      static_cast<int>(std::find(names.begin(), names.end(), context->name) - names.begin());
+  context->async_fd = ::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
   context->ops.poll_cq = poll_cq;
   context->ops.req_notify_cq = req_notify_cq;
   context->ops.post_send = post_send;
   context->ops.post_recv = post_recv;
+  state().opened.push_back(context);
   return context;
 }
 
-int query_port(abi::Context*, uint8_t port, abi::PortAttr* attr) {
-  if (port != 1) return EINVAL;
+int close_device(abi::Context* context) {
   const Lock lock(state().mutex);
-  attr->state = state().fabric.port_state;
-  attr->active_mtu = 5;
-  attr->gid_table_length = 3;
-  attr->pkey_table_length = 2;
-  attr->link_layer = abi::kLinkEthernet;
+  auto* device = static_cast<OpenDevice*>(context);
+  if (device->unacknowledged > 0) ++state().fabric.violations;
+  std::erase(state().opened, device);
+  ::close(device->async_fd);
+  delete device;
   return 0;
 }
 
-// Link-local, version 1 over IPv4, version 2 over IPv4.
-int query_gid(abi::Context*, uint32_t, uint32_t index, abi::GidEntry* entry, uint32_t, size_t) {
+int query_port(abi::Context* context, uint8_t port, abi::PortAttr* attr) {
   const Lock lock(state().mutex);
-  if (!state().fabric.has_gid || index > 2) return ENODATA;
+  const VerbsFabric& fabric = state().fabric;
+  if (port < 1 || port > fabric.ports) return EINVAL;
+  const auto& device = *static_cast<OpenDevice*>(context);
+  const bool infiniband = fabric.link == abi::kLinkInfiniBand;
+  attr->state = fabric.port_state;
+  attr->active_mtu = 5;
+  attr->gid_table_length = fabric.gids;
+  attr->pkey_table_length = 2;
+  attr->link_layer = fabric.link;
+  attr->lid = infiniband ? lid_of(device, port) : 0;
+  attr->active_width = 2;   // 4 lanes
+  attr->active_speed = 32;  // of 25 Gbit/s
+  if (fabric.adjust) fabric.adjust(device.name + ":" + std::to_string(port), *attr);
+  return 0;
+}
+
+int query_gid(abi::Context* context, uint32_t port, uint32_t index, abi::GidEntry* entry, uint32_t,
+              size_t) {
+  const Lock lock(state().mutex);
+  if (index >= static_cast<uint32_t>(state().fabric.gids)) return ENODATA;
   entry->index = index;
+  entry->port = port;
   entry->type = index == 1 ? abi::kGidRoceV1 : abi::kGidRoceV2;
-  const uint8_t local[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1};
-  const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
-  std::memcpy(entry->gid.raw, index == 0 ? local : mapped, sizeof local);
+  if (state().fabric.link == abi::kLinkInfiniBand) entry->type = abi::kGidIb;
+  entry->gid = gid_of(*static_cast<OpenDevice*>(context), static_cast<int>(port), index);
   return 0;
 }
 
@@ -219,20 +116,72 @@ int query_pkey(abi::Context*, uint8_t, int index, uint16_t* key) {
   return 0;
 }
 
-abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
-  const Lock lock(state().mutex);
+// Whether a registration finds no memory: only of a chunk beside another that ends by itself.
+bool is_short(abi::Pd* pd, size_t bytes, int access) {
   VerbsFabric& fabric = state().fabric;
-  if (fabric.fail_registrations > 0 && state().regions_of[pd] > 1) {  // its slots, and a chunk
-    --fabric.fail_registrations;
-    errno = ENOMEM;
-    return nullptr;
-  }
+  if (state().locked[pd] + bytes > fabric.lockable) return true;
+  const bool written = access == 0;
+  const auto goes_on = [&](const auto& one) {
+    return one.first->pd == pd && (one.second == 0 || (!written && one.second != abi::kLocalWrite));
+  };
+  const auto& all = state().access;
+  if (fabric.fail_registrations == 0 || std::none_of(all.begin(), all.end(), goes_on)) return false;
+  --fabric.fail_registrations;
+  return true;
+}
+
+// The kernel counts whole pages.
+size_t locked_by(const void* address, size_t bytes) {
+  constexpr uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  return (begin + bytes + kPage - 1) / kPage * kPage - begin / kPage * kPage;
+}
+
+abi::Mr* make_region(abi::Pd* pd, void* address, size_t bytes, int access) {
+  const Lock lock(state().mutex);
+  const bool writes = (access & abi::kRemoteWrite) != 0;
+  if (writes && (access & abi::kLocalWrite) == 0) return errno = EINVAL, nullptr;
+  const size_t locked = locked_by(address, bytes);
+  if (is_short(pd, locked, access)) return errno = ENOMEM, nullptr;
   const uint32_t key = state().next++;
   auto* mr = new abi::Mr{pd->context, pd, address, bytes, 0, key, key};
   state().regions[key] = mr;
   state().access[mr] = access;
-  ++state().regions_of[pd];
-  ++fabric.regions;
+  state().locked[pd] += locked;
+  ++state().fabric.regions;
+  ++state().fabric.registered;
+  return mr;
+}
+
+// Pages that nobody may touch, a device's, cannot be pinned.
+bool is_mapped(const void* address) {
+  std::byte byte{};
+  iovec local{&byte, 1}, remote{const_cast<void*>(address), 1};
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
+  if (is_mapped(address)) return make_region(pd, address, bytes, access);
+  errno = EFAULT;
+  return nullptr;
+}
+
+abi::Mr* reg_dmabuf_mr(abi::Pd* pd, uint64_t offset, size_t bytes, uint64_t address, int fd,
+                       int access) {
+  if (!state().fabric.dmabufs) return errno = EOPNOTSUPP, nullptr;
+  DmaBuf dmabuf;
+  constexpr size_t kPage = 4096;
+  dmabuf.offset = offset % kPage;
+  dmabuf.mapped_bytes = dmabuf.offset + bytes;
+  void* mapped = ::mmap(nullptr, dmabuf.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                        static_cast<off_t>(offset - dmabuf.offset));
+  if (mapped == MAP_FAILED) return nullptr;
+  dmabuf.mapped = static_cast<std::byte*>(mapped);
+  abi::Mr* mr = make_region(pd, reinterpret_cast<void*>(address), bytes, access);
+  if (mr == nullptr) return ::munmap(mapped, dmabuf.mapped_bytes), nullptr;
+  const Lock lock(state().mutex);
+  state().dmabufs.emplace(mr, std::move(dmabuf));
+  ++state().fabric.dmabuf_regions;
   return mr;
 }
 
@@ -240,9 +189,23 @@ int dereg_mr(abi::Mr* mr) {
   const Lock lock(state().mutex);
   state().regions.erase(mr->lkey);
   state().access.erase(mr);
-  --state().regions_of[mr->pd];
+  if (const auto dmabuf = state().dmabufs.extract(mr); !dmabuf.empty()) {
+    ::munmap(dmabuf.mapped().mapped, dmabuf.mapped().mapped_bytes);
+    --state().fabric.dmabuf_regions;
+  }
+  state().locked[mr->pd] -= locked_by(mr->address, mr->length);
   --state().fabric.regions;
   delete mr;
+  return 0;
+}
+
+int dealloc_pd(abi::Pd* pd) {
+  const Lock lock(state().mutex);
+  const auto used = [pd](const auto& one) { return one.second->pd == pd; };
+  if (state().locked[pd] > 0 || std::any_of(state().pairs.begin(), state().pairs.end(), used))
+    ++state().fabric.violations;
+  state().locked.erase(pd);
+  delete pd;
   return 0;
 }
 
@@ -261,22 +224,28 @@ int destroy_comp_channel(abi::CompletionChannel* channel) {
 
 abi::Cq* create_cq(abi::Context* context, int entries, void* user, abi::CompletionChannel* channel,
                    int) {
+  const Lock lock(state().mutex);
   auto* queue = new Queue();
   queue->context = context;
   queue->channel = channel;
   queue->user = user;
   queue->room = static_cast<size_t>(entries);
+  state().queues.push_back(queue);
   return queue;
 }
 
+void take_back(int fd, size_t events) {
+  for (uint64_t one = 0; events > 0; --events) (void)!::read(fd, &one, sizeof one);
+}
+
+// Events that nobody acknowledges would hold a device's call up for ever.
 int destroy_cq(abi::Cq* cq) {
   const Lock lock(state().mutex);
   auto* queue = static_cast<Queue*>(cq);
+  if (queue->unacknowledged > 0) ++state().fabric.violations;
   auto& channel = *static_cast<Channel*>(queue->channel);
-  for (size_t n = std::erase(channel.events, queue); n > 0; --n) {
-    uint64_t one = 0;
-    (void)!::read(channel.fd, &one, sizeof one);
-  }
+  take_back(channel.fd, std::erase(channel.events, queue));
+  std::erase(state().queues, queue);
   delete queue;
   return 0;
 }
@@ -288,12 +257,43 @@ int get_cq_event(abi::CompletionChannel* events, abi::Cq** cq, void** user) {
   if (channel.events.empty() || ::read(channel.fd, &one, sizeof one) < 0) return -1;
   *cq = channel.events.front();
   *user = channel.events.front()->user;
+  ++channel.events.front()->unacknowledged;
   channel.events.pop_front();
   return 0;
 }
 
+void ack_cq_events(abi::Cq* cq, unsigned n) {
+  const Lock lock(state().mutex);
+  static_cast<Queue*>(cq)->unacknowledged -= n;
+}
+
+int get_async_event(abi::Context* context, abi::AsyncEvent* event) {
+  const Lock lock(state().mutex);
+  auto& device = *static_cast<OpenDevice*>(context);
+  uint64_t one = 0;
+  if (device.async.empty() || ::read(device.async_fd, &one, sizeof one) < 0) return -1;
+  *event = device.async.front();
+  device.async.pop_front();
+  ++device.unacknowledged;
+  return 0;
+}
+
+void ack_async_event(abi::AsyncEvent* event) {
+  const Lock lock(state().mutex);
+  for (OpenDevice* device : state().opened) {
+    const bool whole = event->type == abi::kEventDeviceFatal || event->of.any == device;
+    const bool its = whole || (event->type == abi::kEventCqError ? event->of.cq->context == device
+                                                                 : event->of.qp->context == device);
+    if (its && device->unacknowledged > 0) {
+      --device->unacknowledged;
+      return;
+    }
+  }
+}
+
 abi::Qp* create_qp(abi::Pd* pd, abi::QpInit* init) {
   const Lock lock(state().mutex);
+  if (init->limits.inline_bytes > state().fabric.inline_bytes) return errno = EINVAL, nullptr;
   auto* pair = new Pair();
   pair->context = pd->context;
   pair->pd = pd;
@@ -306,21 +306,21 @@ abi::Qp* create_qp(abi::Pd* pd, abi::QpInit* init) {
   return pair;
 }
 
-int modify_qp(abi::Qp* qp, abi::QpAttr* attr, int mask) {
-  const Lock lock(state().mutex);
-  auto& pair = *static_cast<Pair*>(qp);
-  if (attr->state != pair.state + 1) return EINVAL;
-  pair.state = attr->state;
-  if ((mask & abi::kSetPeerQp) != 0) pair.peer = attr->peer_qp;
-  return 0;
-}
-
 int destroy_qp(abi::Qp* qp) {
   const Lock lock(state().mutex);
+  for (OpenDevice* device : state().opened)
+    take_back(device->async_fd,
+              std::erase_if(device->async, [&](const auto& event) { return event.of.any == qp; }));
   state().pairs.erase(qp->number);
   --state().fabric.queue_pairs;
   delete static_cast<Pair*>(qp);
   return 0;
+}
+
+int fork_init() {
+  const Lock lock(state().mutex);
+  ++state().fabric.fork_inits;
+  return state().fabric.fork_init_fails ? EINVAL : 0;
 }
 
 transport::verbs::Api make_api() {
@@ -329,25 +329,33 @@ transport::verbs::Api make_api() {
   api.list_devices = list_devices;
   api.free_devices = free_devices;
   api.open_device = open_device;
-  api.close_device = [](abi::Context* context) { return delete context, 0; };
+  api.close_device = close_device;
   api.query_port = query_port;
   api.query_gid = query_gid;
   api.query_pkey = query_pkey;
   api.alloc_pd = [](abi::Context* context) { return new abi::Pd{context, 0}; };
-  api.dealloc_pd = [](abi::Pd* pd) { return delete pd, 0; };
+  api.dealloc_pd = dealloc_pd;
   api.reg_mr = reg_mr;
+  api.reg_dmabuf_mr = reg_dmabuf_mr;
   api.dereg_mr = dereg_mr;
   api.create_comp_channel = create_comp_channel;
   api.destroy_comp_channel = destroy_comp_channel;
   api.create_cq = create_cq;
   api.destroy_cq = destroy_cq;
   api.get_cq_event = get_cq_event;
-  api.ack_cq_events = [](abi::Cq*, unsigned) {};
+  api.ack_cq_events = ack_cq_events;
   api.create_qp = create_qp;
   api.modify_qp = modify_qp;
   api.destroy_qp = destroy_qp;
   api.status_text = [](int status) {
     return status == abi::kWcRetryExceeded ? "transport retry counter exceeded" : "another error";
+  };
+  api.fork_init = fork_init;
+  api.is_fork_initialized = [] { return state().fabric.fork_support; };
+  api.get_async_event = get_async_event;
+  api.ack_async_event = ack_async_event;
+  api.event_text = [](int type) {
+    return type == abi::kEventDeviceFatal ? "local catastrophic error" : "an event of a queue";
   };
   return api;
 }
@@ -355,17 +363,35 @@ transport::verbs::Api make_api() {
 }  // namespace
 }  // namespace rdma
 
-VerbsFabric& reset_verbs_fabric() {
+VerbsFabric& reset_verbs_fabric(uint32_t seed) {
   const rdma::Lock lock(rdma::state().mutex);
   const int64_t regions = rdma::state().fabric.regions, pairs = rdma::state().fabric.queue_pairs;
+  const int64_t dmabufs = rdma::state().fabric.dmabuf_regions;
   rdma::state().fabric = VerbsFabric();
+  rdma::state().fabric.dmabuf_regions = dmabufs;
   rdma::state().fabric.regions = regions;
   rdma::state().fabric.queue_pairs = pairs;
+  rdma::state().random.seed(seed);
   return rdma::state().fabric;
 }
 
 VerbsFabric& verbs_fabric() {
   return rdma::state().fabric;
+}
+
+void raise_verbs_event(int type) {
+  namespace abi = transport::verbs::abi;
+  const rdma::Lock lock(rdma::state().mutex);
+  const auto device_of = [](void* context) { return static_cast<rdma::OpenDevice*>(context); };
+  if (type == abi::kEventCqError) {
+    for (rdma::Queue* queue : rdma::state().queues)
+      add_event(*device_of(queue->context), type, static_cast<abi::Cq*>(queue));
+  } else if (type == abi::kEventDeviceFatal) {
+    for (rdma::OpenDevice* device : rdma::state().opened) add_event(*device, type, device);
+  } else {
+    for (const auto& [number, pair] : rdma::state().pairs)
+      add_event(*device_of(pair->context), type, static_cast<abi::Qp*>(pair));
+  }
 }
 
 std::shared_ptr<const transport::verbs::Api> verbs_api() {

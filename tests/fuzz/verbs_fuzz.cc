@@ -13,7 +13,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   encode(Frame{FrameKind::Grant, 3}, frame.data());
   encode(Grant{1, 0, kChunkBytes, 4096, 7, 2}, frame.data() + kFrameBytes);
   encode(QpAddress{17, 5, 1, 3, {}}, pair.data());
-  const Offer roce{abi::kLinkEthernet, abi::kGidRoceV2, {}};
+  const Offer roce{abi::kLinkEthernet, abi::kGidRoceV2, 24, 100'000, {}};
   return {frame, pair, encode(Endpoint{{roce, roce}, {'T', 1, 1}})};
 }
 
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::require(offers.size() <= kMaxOffers, "ports are bounded");
     fuzz::require(encode(endpoint.value()) == transport::Address(data, data + size),
                   "an address is what was read");
-    const auto pair = choose_pair(offers, offers, 3, 4);
+    const auto pair = choose_pair(offers, offers, 3, 4, Reach::Named);
     fuzz::require(!pair || (pair->first < offers.size() && pair->second < offers.size()),
                   "a pair is of ports that there are");
   }

@@ -15,6 +15,14 @@
 
 namespace hetccl::device::gpu {
 
+/// A mapping of physical memory of a device, or of the host that devices know.
+struct Mapping {
+  void* base = nullptr;
+  size_t bytes = 0;  ///< 0: the address is in none that other devices may reach
+  uint64_t id = 0;   ///< of the physical memory: none that the process has or had shares it
+  bool on_device = false;
+};
+
 /// Calls return 0, or what `error_text` explains; handles are the vendor's own. All but the first
 /// block work on the calling thread's context. Thread-safe.
 struct Api {
@@ -46,6 +54,13 @@ struct Api {
   /// Whose memory an address is: -1 where it is no device's. `managed`: the host reaches it, too.
   std::function<int(const void* address, int* device, bool* managed)> memory_owner;
   std::function<int(void* memory)> unpin;
+  /// Empty where the runtime does not tell.
+  std::function<int(const void* address, Mapping* mapping)> find_mapping;
+  /// A dma-buf of whole pages of a device's memory, which begin at `offset` in it. Empty where the
+  /// runtime has none.
+  std::function<int(void* pages, size_t bytes, int* fd, size_t* offset)> export_pages;
+  /// See Device::needs_flush. Empty: it does.
+  std::function<int(bool* needs, int device)> needs_flush;
   std::function<int(void** stream)> create_stream;  ///< independent of the default stream
   std::function<int(void* stream)> destroy_stream;  ///< its work goes on
   /// Not 0: what is enqueued becomes part of a graph instead.

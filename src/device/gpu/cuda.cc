@@ -3,7 +3,7 @@
 #include <array>
 
 #include "device/gpu/api.h"
-#include "device/gpu/in_process.h"
+#include "device/gpu/cuda_pointers.h"
 
 namespace hetccl::device::gpu {
 namespace {
@@ -13,6 +13,9 @@ constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 constexpr unsigned kHostPortable = 1, kHostDeviceMap = 2;
 constexpr unsigned kWaitGeq = 0, kWriteDefault = 0;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
+constexpr int kWritesOrdering = 118;
+constexpr int kOrderedForOwner = 100;  // what a card has written, the owner's work sees
+constexpr int kDmaBufHandle = 1;
 
 // Addresses of device memory are 64-bit integers there: the same as pointers to every caller.
 static_assert(sizeof(void*) == sizeof(uint64_t));
@@ -31,8 +34,8 @@ struct Driver {
   std::function<int(void**, void*, const char*)> get_function;
   std::function<int(void*)> load_function;
   std::function<int(int* mode)> exchange_capture_mode;
-  int (*pointer_attributes)(unsigned count, const int* attributes, void** data,
-                            uint64_t pointer) = nullptr;
+  CudaPointerAttributes pointer_attributes = nullptr;
+  std::function<int(int* fd, void* pages, size_t bytes, int kind, uint64_t flags)> export_range;
   std::function<int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                     void*, void**, void**)>
       launch;
@@ -57,6 +60,7 @@ void find_all(Symbols& symbols, Driver& driver, Api& api) {
   symbols.optional(driver.write_word, "cuStreamWriteValue32_v2");
   if (!driver.write_word) symbols.optional(driver.write_word, "cuStreamWriteValue32");
   symbols.find(driver.pointer_attributes, "cuPointerGetAttributes");
+  symbols.optional(driver.export_range, "cuMemGetHandleForAddressRange");
   symbols.find(api.device_count, "cuDeviceGetCount");
   symbols.find(api.device_name, "cuDeviceGetName");
   symbols.find(api.device_bus_id, "cuDeviceGetPCIBusId");
@@ -93,6 +97,25 @@ void adapt_devices(const Driver& driver, Api& api) {
   };
   api.device_multiprocessors = [call = driver.attribute](int* count, int device) {
     return call(count, kMultiprocessors, device);
+  };
+}
+
+void adapt_sharing(const Driver& driver, Api& api) {
+  api.find_mapping = [call = driver.pointer_attributes](const void* address, Mapping* mapping) {
+    return find_cuda_mapping(call, address, mapping);
+  };
+  if (driver.export_range) {
+    api.export_pages = [call = driver.export_range](void* pages, size_t bytes, int* fd,
+                                                    size_t* offset) {
+      *offset = 0;
+      return call(fd, pages, bytes, kDmaBufHandle, 0);
+    };
+  }
+  api.needs_flush = [call = driver.attribute](bool* needs, int device) {
+    int ordering = 0;
+    const int code = call(&ordering, kWritesOrdering, device);
+    *needs = code != 0 || ordering < kOrderedForOwner;
+    return code;
   };
 }
 
@@ -148,6 +171,7 @@ Result<std::shared_ptr<const Api>> load_cuda() {
   }
   adapt_devices(driver, *api);
   adapt_work(driver, *api);
+  adapt_sharing(driver, *api);
   api->memory_owner = memory_owner_by(driver.pointer_attributes);
   set_apart_from_graphs(*api, driver.exchange_capture_mode);
   api->vendor = "cuda";

@@ -186,6 +186,10 @@ class TableDevice : public GpuDevice {
     api_.unpin(memory);
   }
 
+  [[nodiscard]] std::optional<Allocation> find_allocation(const void* address) override;
+  Result<DmaBuf> export_memory(const Allocation& allocation) override;
+  [[nodiscard]] bool needs_flush() const override { return needs_flush_; }
+
   Result<std::unique_ptr<Stream>> create_stream() override {
     const Current current = context_.current();
     void* native = nullptr;
@@ -269,6 +273,7 @@ class TableDevice : public GpuDevice {
   int numa_node_ = -1;
   int multiprocessors_ = 0;
   unsigned max_blocks_ = 1;
+  bool needs_flush_ = true;
   bool stream_words_ = false;  // else one-thread kernels poll and write flags
   std::unique_ptr<gpu::LoadedKernels> loaded_;
   // Optional, so that they end in the device's context.
@@ -308,10 +313,34 @@ Status TableDevice::describe() {
       check(api_, api_.device_architecture(&architecture_, options_.index), "its architecture"));
   HETCCL_TRY(check(api_, api_.device_multiprocessors(&multiprocessors_, options_.index),
                    "its multiprocessors"));
+  if (api_.needs_flush)
+    HETCCL_TRY(check(api_, api_.needs_flush(&needs_flush_, options_.index), "its order of writes"));
   // Two blocks of a reduction fill a multiprocessor.
   max_blocks_ = static_cast<unsigned>(options_.blocks > 0 ? options_.blocks
                                                           : std::max(2 * multiprocessors_, 1));
   return {};
+}
+
+std::optional<Allocation> TableDevice::find_allocation(const void* address) {
+  if (!api_.find_mapping) return {};
+  const Current current = context_.current();
+  gpu::Mapping mapping;
+  if (api_.find_mapping(address, &mapping) != 0 || mapping.bytes == 0) return {};
+  return Allocation{static_cast<std::byte*>(mapping.base), mapping.bytes, mapping.id,
+                    mapping.on_device};
+}
+
+Result<DmaBuf> TableDevice::export_memory(const Allocation& allocation) {
+  if (!api_.export_pages)
+    return error(ErrorCode::Unsupported, "the runtime %s exports no dma-bufs", api_.path.c_str());
+  const Current current = context_.current();
+  int fd = -1;
+  DmaBuf exported;
+  HETCCL_TRY(check(api_,
+                   api_.export_pages(allocation.base, allocation.bytes, &fd, &exported.offset),
+                   "exporting memory as a dma-buf"));
+  exported.fd = Fd(fd);
+  return exported;
 }
 
 // A device whose kernels cannot be compiled is of use: others add for it.

@@ -11,13 +11,10 @@
 #include <utility>
 
 #include "base/dynlib.h"
+#include "device/gpu/cuda_pointers.h"
 
 namespace hetccl::device::gpu {
 namespace {
-
-// Of cuda.h.
-constexpr int kPointerMemoryType = 2, kPointerIsManaged = 8, kPointerDevice = 9;
-constexpr unsigned kMemoryOfDevice = 2;
 
 // What a driver is asked; empty where it lacks one of its calls, or is not known.
 struct Questions {
@@ -173,21 +170,6 @@ std::shared_ptr<InProcess> hip_in_process(std::string kfd, const Clock& clock) {
     if (!symbols.missing().empty() || is_too_old(library.path())) return Questions();
     return Questions{device, memory_owner_by(attributes, peek, take)};
   });
-}
-
-// Asked of an address that the driver does not know, it gives zeros and no error.
-MemoryOwner memory_owner_by(int (*call)(unsigned, const int*, void**, uint64_t)) {
-  return [call](const void* address, int* device, bool* managed) {
-    constexpr std::array kAttributes = {kPointerMemoryType, kPointerIsManaged, kPointerDevice};
-    unsigned type = 0, is_managed = 0;
-    int ordinal = -1;
-    std::array<void*, 3> results = {&type, &is_managed, &ordinal};
-    const int code = call(kAttributes.size(), kAttributes.data(), results.data(),
-                          reinterpret_cast<uint64_t>(address));
-    *managed = is_managed != 0;
-    *device = type == kMemoryOfDevice || *managed ? ordinal : -1;
-    return code;
-  };
 }
 
 // Of memory that it does not know it makes an error, which others would take for their own.

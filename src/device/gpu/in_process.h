@@ -39,9 +39,6 @@ std::shared_ptr<InProcess> hip_in_process(std::string kfd, const Clock& clock = 
 
 /// `Api::memory_owner`.
 using MemoryOwner = std::function<int(const void* address, int* device, bool* managed)>;
-/// By cuPointerGetAttributes.
-MemoryOwner memory_owner_by(int (*call)(unsigned count, const int* attributes, void** data,
-                                        uint64_t pointer));
 /// By hipPointerGetAttributes, with hipPeekAtLastError and hipGetLastError.
 MemoryOwner memory_owner_by(int (*call)(hip::PointerAttributes*, const void*), int (*peek)(),
                             int (*take)());

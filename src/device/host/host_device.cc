@@ -9,9 +9,11 @@
 #include <fstream>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "device/allocations.h"
 #include "device/host/stream_tasks.h"
 #include "host/crew.h"
 
@@ -149,8 +151,19 @@ class HostDevice : public Device {
   [[nodiscard]] std::string model() const override { return processor(); }
   [[nodiscard]] std::string architecture() const override { return machine(); }
 
-  Result<void*> allocate(size_t bytes) override { return allocate_aligned(bytes); }
-  void free(void* memory) override { std::free(memory); }
+  Result<void*> allocate(size_t bytes) override {
+    HETCCL_ASSIGN(void* memory, allocate_aligned(bytes));
+    allocations_.add(memory, bytes);
+    return memory;
+  }
+  void free(void* memory) override {
+    allocations_.remove(memory);
+    std::free(memory);
+  }
+  /// The user's own memory is in none: nothing tells when it goes.
+  [[nodiscard]] std::optional<Allocation> find_allocation(const void* address) override {
+    return allocations_.find(address);
+  }
   Result<void*> allocate_pinned(size_t bytes) override {
     HETCCL_ASSIGN(void* memory, allocate_aligned(bytes));
     return std::memset(memory, 0, bytes);
@@ -209,6 +222,7 @@ class HostDevice : public Device {
 
  private:
   QueueList queues_;
+  Allocations allocations_;
 };
 
 }  // namespace

@@ -90,7 +90,7 @@ class CallsOf final : public Calls {
     return net_.accept(listener, receiver, &offload);
   }
   int register_memory(void* comm, const Range& range, void** region) override {
-    if (range.memory != Memory::DmaBuf)
+    if (range.memory != MemoryType::DmaBuf)
       return net_.register_memory(comm, range.data, range.bytes, static_cast<int>(range.memory),
                                   region);
     if (net_.register_dma_buf == nullptr) return abi::kInvalidUsage;

@@ -11,7 +11,7 @@
 namespace hetccl::transport::ncclnet {
 
 /// What kind of memory is registered.
-enum class Memory : int {
+enum class MemoryType : int {
   Host = abi::kPointerHost,
   Cuda = abi::kPointerCuda,
   DmaBuf = abi::kPointerDmaBuf
@@ -31,7 +31,7 @@ struct Properties {
 struct Range {
   void* data = nullptr;
   size_t bytes = 0;
-  Memory memory = Memory::Host;
+  MemoryType memory = MemoryType::Host;
   int fd = -1;
   uint64_t offset = 0;
 };

@@ -168,24 +168,31 @@ bool NetChannel::is_busy() const {
 bool NetChannel::progress(TimePoint now) {
   if (ended()) return false;
   const bool moved = advance(now);
-  look_for_end(moved);
+  look_for_end(moved, now);
   return moved || ended();
 }
 
 // What the peer sent before it closed is delivered first. With nothing posted a short message may
 // still be wanted; a long one never comes to its end.
-void NetChannel::look_for_end(bool moved) {
+void NetChannel::look_for_end(bool moved, TimePoint now) {
+  if (moved) gives_up_.reset();
   if (ended() || moved) return;
   if (!why_broken_.ok()) read();
   if (ended()) return;
-  if (stream_.ended()) {
-    const bool arrives = why_broken_.ok() && chunks_received_ < peer_chunks_sent_;
-    if (arrives && in_ != nullptr && (in_->is_busy() || !receiving_.empty())) return;
-    const bool cut = !recvs_.empty() || inbox_.empty() || inbox_.front().header.total > kMostWhole;
-    if (cut) keep(closed());
-  } else {
-    keep(why_broken_);
-  }
+  if (!stream_.ended()) return keep(why_broken_);
+  if (awaits_chunks(now)) return;
+  const bool cut = !recvs_.empty() || !sends_.empty() || inbox_.empty() ||
+                   inbox_.front().header.total > kMostWhole;
+  if (cut) keep(closed());
+}
+
+// The peer said as it closed that it had sent them. If it was wrong nothing moves any more.
+bool NetChannel::awaits_chunks(TimePoint now) {
+  const bool due = why_broken_.ok() && chunks_received_ < peer_chunks_sent_ && in_ != nullptr &&
+                   (in_->is_busy() || !receiving_.empty());
+  if (!due) return false;
+  if (!gives_up_) gives_up_ = now + std::chrono::milliseconds(core_->config().liveness_ms);
+  return now < *gives_up_;
 }
 
 Route NetChannel::route() const {

@@ -68,7 +68,8 @@ class NetChannel final : public Channel {
   Result<bool> take_hello();
   Status handle(const Frame& frame);
   Status accept_grant(uint64_t message);
-  void look_for_end(bool moved);
+  void look_for_end(bool moved, TimePoint now);
+  bool awaits_chunks(TimePoint now);
   // Messages (messages.cc).
   Status listen(size_t chunk_bytes);
   Result<bool> advance_links(TimePoint now);
@@ -103,11 +104,12 @@ class NetChannel final : public Channel {
   bool watched_ = false;  // the control connection
   bool watches_writes_ = false;
   bool closed_ = true;
-  std::unique_ptr<Link> out_, in_;  // once there is a long message
-  Status why_broken_;               // of a link
-  uint64_t chunks_sent_ = 0;        // complete
-  uint64_t chunks_received_ = 0;    // complete
-  uint64_t peer_chunks_sent_ = 0;   // as it said when it closed
+  std::unique_ptr<Link> out_, in_;     // once there is a long message
+  Status why_broken_;                  // of a link
+  uint64_t chunks_sent_ = 0;           // complete
+  uint64_t chunks_received_ = 0;       // complete
+  uint64_t peer_chunks_sent_ = 0;      // as it said when it closed
+  std::optional<TimePoint> gives_up_;  // on chunks that the peer says it has sent
 
   Fifo<Sending> sends_;
   size_t begun_ = 0;  // of sends_: their headers are put

@@ -60,8 +60,34 @@ struct CompletionChannel {
   int fd, references;
 };
 
+/// struct ibv_async_event.
+struct AsyncEvent {
+  union {
+    Cq* cq;
+    Qp* qp;
+    int port;
+    void* any;
+  } of;
+  int type;
+};
+enum : int {
+  kEventCqError = 0,
+  kEventQpFatal,
+  kEventQpRequestError,
+  kEventQpAccessError,
+  kEventDeviceFatal = 8,
+};
+
+enum : int { kForkDisabled, kForkEnabled, kForkUnneeded };
+
 enum : int { kWcSuccess = 0, kWcFlushed = 5, kWcRetryExceeded = 12, kWcRnrExceeded = 13 };
-enum : int { kWcSend = 0, kWcRdmaWrite = 1, kWcRecv = 128, kWcRecvRdmaWithImm = 129 };
+enum : int {
+  kWcSend = 0,
+  kWcRdmaWrite = 1,
+  kWcRdmaRead = 2,
+  kWcRecv = 128,
+  kWcRecvRdmaWithImm = 129
+};
 struct Wc {
   uint64_t id;
   int status, opcode;
@@ -71,7 +97,7 @@ struct Wc {
   uint8_t service_level, path_bits;
 };
 
-enum : unsigned { kLocalWrite = 1, kRemoteWrite = 2 };
+enum : unsigned { kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4 };
 
 struct GlobalRoute {
   Gid destination;
@@ -147,7 +173,7 @@ struct Sge {
   uint64_t address;
   uint32_t length, lkey;
 };
-enum : int { kRdmaWrite, kRdmaWriteWithImm, kSend };
+enum : int { kRdmaWrite, kRdmaWriteWithImm, kSend, kSendWithImm, kRdmaRead };
 enum : unsigned { kSignaled = 2, kInline = 8 };
 struct SendWr {
   uint64_t id;

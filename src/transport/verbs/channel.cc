@@ -7,16 +7,22 @@
 #include <utility>
 
 #include "base/little_endian.h"
+#include "transport/verbs/locked_memory.h"
 
 namespace hetccl::transport::verbs {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 constexpr int kCompletionsPerTurn = 64;
-// What the connection carries: each end's queue pair, a byte once it receives, and at its end how
-// much of what it sent has arrived.
+// The connection carries each end's queue pair, a byte once it receives, and when it closes how
+// many frames and chunks of its own the peer has, and how many of the peer's have arrived.
 constexpr uint8_t kReceiving = 'R';
-constexpr size_t kGoodbyeBytes = 8;
+constexpr size_t kGoodbyeBytes = 16;
+
+// A device gives up on a packet that nobody acknowledges after this long.
+Duration retry_time(const Config& config) {
+  constexpr int64_t kUnit = 4096;  // ns
+  return Duration((kUnit << config.rdma_timeout) * (config.rdma_retries + 1));
+}
 
 }  // namespace
 
@@ -25,7 +31,8 @@ VerbsChannel::VerbsChannel(int peer, const Port& port, net::Wire wire, std::shar
       port_(port),
       core_(std::move(core)),
       wire_(std::move(wire)),
-      slots_(nullptr, std::free) {}
+      slots_(nullptr, std::free),
+      device_(core_->registry().number_of(*port_.device)) {}
 
 Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(int peer, const Port& port,
                                                            net::Wire wire,
@@ -37,14 +44,16 @@ Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(int peer, const Port&
 }
 
 Status VerbsChannel::prepare() {
-  constexpr size_t kBytes = (kReceives + kSendSlots) * kSlotBytes;
+  constexpr size_t kBytes = kSlots * kSlotBytes;
   slots_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, kBytes)));
   if (slots_ == nullptr) return error(ErrorCode::SystemError, "no memory for an RDMA channel");
   std::memset(slots_.get(), 0, kBytes);
   bool again = false;
   HETCCL_ASSIGN(slots_region_,
                 port_.device->register_memory(slots_.get(), kBytes, abi::kLocalWrite, &again));
-  HETCCL_ASSIGN(queue_, QueuePair::create(port_, kSends, kReceives, this));
+  HETCCL_ASSIGN(queue_,
+                QueuePair::create(port_, {.sends = kSends, .receives = kReceives, .user = this}));
+  arm();  // an engine that sleeps now has not armed it
   for (uint32_t slot = 0; slot < kReceives; ++slot) HETCCL_TRY(repost(slot));
   for (uint32_t slot = kReceives + kSendSlots; slot-- > kReceives;) free_slots_.push_back(slot);
   uint8_t address[kQpAddressBytes];
@@ -70,15 +79,18 @@ void VerbsChannel::close() {
   if (stage_ == Stage::Open && !peer_closed_) {
     uint8_t goodbye[kGoodbyeBytes];
     put_number(goodbye, delivered_);
+    put_number(goodbye + 8, arrived_);
     (void)write_wire(goodbye, sizeof goodbye).ok();  // a peer that has gone misses nothing
   }
   queue_.reset();
-  for (auto* chunks : {&writes_, &granted_})
-    for (Chunk& chunk : *chunks) release(chunk);
+  loopback_.reset();
+  for (Chunk& chunk : writes_) release(chunk, core_->writes);
+  for (Chunk& chunk : granted_) release(chunk, core_->grants);
   slots_region_.reset();
   wire_.reset();
   sends_.clear();
   recvs_.clear();
+  copies_.clear();
 }
 
 // A new socket takes a few bytes at once.
@@ -117,17 +129,20 @@ void VerbsChannel::read_wire() {
 Status VerbsChannel::take_wire_bytes() {
   if (stage_ == Stage::Meeting && from_wire_.size() >= kQpAddressBytes) HETCCL_TRY(meet());
   if (stage_ == Stage::Connected && !from_wire_.empty()) {
-    if (from_wire_.front() != kReceiving) return defect("it speaks another");
+    if (from_wire_.front() != kReceiving) return defect("it does not say that it receives");
     from_wire_.erase(from_wire_.begin());
     HETCCL_TRY(queue_->start_sending(core_->config()));
     stage_ = Stage::Open;
     HETCCL_TRY(send_messages());
   }
-  if (stage_ == Stage::Open && from_wire_.size() >= kGoodbyeBytes) {
-    peer_delivered_ = get_number<uint64_t>(from_wire_.data());
-    from_wire_.clear();
-  }
-  return {};
+  if (stage_ != Stage::Open || from_wire_.size() < kGoodbyeBytes) return {};
+  peer_delivered_ = get_number<uint64_t>(from_wire_.data());
+  peer_arrived_ = get_number<uint64_t>(from_wire_.data() + 8);
+  // No more than posted receives, and requests under way, can have been seen by the peer alone.
+  const bool sound = from_wire_.size() == kGoodbyeBytes &&
+                     peer_delivered_ <= arrived_ + kReceives &&
+                     peer_arrived_ <= delivered_ + kSends;
+  return sound ? Status() : defect("what it says as it leaves cannot be");
 }
 
 Status VerbsChannel::meet() {
@@ -139,11 +154,19 @@ Status VerbsChannel::meet() {
   return write_wire(&kReceiving, 1);
 }
 
-bool VerbsChannel::arm() {
-  if (armed_ || ended() || broken_ || stage_ != Stage::Open) return false;
+void VerbsChannel::arm() {
+  if (armed_ || ended() || broken_) return;
   keep(queue_->arm());
+  if (loopback_ != nullptr) keep(loopback_->arm());
   armed_ = true;
-  return true;
+}
+
+void VerbsChannel::take_event(const Device& device, const abi::AsyncEvent& event) {
+  if (port_.device.get() != &device || !queue_->is_concerned(event)) return;
+  broken_ = true;
+  if (why_broken_.ok())
+    why_broken_ = error(ErrorCode::RemoteError, "RDMA to rank %d over %s failed: %s", peer_,
+                        port_.name.c_str(), device.api().event_text(event.type));
 }
 
 bool VerbsChannel::progress() {
@@ -191,7 +214,7 @@ Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
   const auto slot = static_cast<uint32_t>(completion.id);
   ++arrived_;
   if (completion.opcode == abi::kWcRecvRdmaWithImm) {
-    HETCCL_TRY(finish_grant(ntohl(completion.immediate)));
+    HETCCL_TRY(finish_grant(ntohl(completion.immediate), completion.bytes));
     return repost(slot);
   }
   const uint8_t* bytes = slot_at(slot);
@@ -208,7 +231,7 @@ Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
   const Header& header = read_header.value();
   const bool whole = frame.kind == FrameKind::Whole;
   const bool sound = header.offset == 0 && header.bytes == header.total &&
-                     payload == (whole ? header.total : 0) && (whole || header.total > kMostWhole);
+                     payload == (whole ? header.total : 0) && (whole || header.total > 0);
   if (!sound || inbox_.size() >= kCredits) return defect("its messages do not fit their headers");
   inbox_.push(slot);
   return {};
@@ -233,7 +256,8 @@ void VerbsChannel::note_error(const abi::Wc& completion) {
 bool VerbsChannel::advance() {
   if (ended()) return false;
   const uint64_t before = sends_completed_ + recvs_completed_ + begun_ + matched_;
-  keep(match());
+  keep(end_copies());
+  if (!ended()) keep(match());
   if (!ended() && !broken_ && stage_ == Stage::Open) {
     keep(send_messages());
     if (!ended()) keep(write_chunks());
@@ -244,15 +268,18 @@ bool VerbsChannel::advance() {
 }
 
 // What the peer sent before it closed is delivered first. With nothing posted a whole message may
-// still be wanted; a long one never comes to its end.
+// still be wanted; a long one never comes to its end, nor does a send that the peer has not taken.
 void VerbsChannel::look_for_end(bool moved) {
+  if (moved) gives_up_ = {};
   if (ended() || moved) return;
   if (broken_ && !peer_closed_) read_wire();
   if (peer_closed_) {
-    if (!broken_ && stage_ == Stage::Open && arrived_ < peer_delivered_) return;
+    if (awaits_more() || copying_ > 0) return;
     const bool cut =
-        !recvs_.empty() || inbox_.empty() || header_of(inbox_.front()).total > kMostWhole;
+        !recvs_.empty() || !sends_.empty() || inbox_.empty() || is_long(inbox_.front());
     if (cut) keep(closed());
+  } else if (broken_ && why_broken_.ok() && !std::exchange(looked_, true)) {
+    core_->look();  // an event may tell why
   } else if (broken_) {
     keep(why_broken_.ok() ? error(ErrorCode::RemoteError,
                                   "RDMA to rank %d over %s failed: its queue pair has failed",
@@ -261,18 +288,31 @@ void VerbsChannel::look_for_end(bool moved) {
   }
 }
 
+// Whether completions are still to come of what either end knows to have arrived.
+bool VerbsChannel::awaits_more() {
+  const bool all = arrived_ >= peer_delivered_ && delivered_ >= peer_arrived_;
+  if (all || broken_ || stage_ != Stage::Open) return false;
+  const TimePoint now = steady_clock().now();
+  if (gives_up_ == TimePoint()) gives_up_ = now + retry_time(core_->config());
+  return now < gives_up_;
+}
+
+// Where memory cannot be locked, `*again` tells whether that changes by itself. A grant ends when
+// the peer writes, which may wait for memory as this end does: so a write waits for writes alone.
 Result<Region> VerbsChannel::register_chunk(void* data, size_t bytes, unsigned access,
                                             bool* again) {
+  const bool granted = (access & abi::kRemoteWrite) != 0;
   auto region = port_.device->register_memory(data, bytes, access, again);
-  if (region.ok()) ++core_->chunks;
-  *again = *again && core_->chunks > 0;
+  if (region.ok()) ++(granted ? core_->grants : core_->writes);
+  *again = *again && (core_->writes > 0 || (granted && core_->grants > 0));
   return region;
 }
 
-void VerbsChannel::release(Chunk& chunk) {
+void VerbsChannel::release(Chunk& chunk, std::atomic<size_t>& under_way) {
+  chunk.under_way = false;
   if (!chunk.region.valid()) return;
   chunk.region.reset();
-  --core_->chunks;
+  --under_way;
 }
 
 Status VerbsChannel::repost(uint32_t slot) {
@@ -285,6 +325,11 @@ Status VerbsChannel::repost(uint32_t slot) {
 Header VerbsChannel::header_of(uint32_t slot) const {
   const auto header = decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
   return header.ok() ? header.value() : Header{};
+}
+
+bool VerbsChannel::is_long(uint32_t slot) const {
+  const auto frame = decode_frame(slots_.get() + slot * kSlotBytes, kSlotBytes);
+  return frame.ok() && frame.value().kind == FrameKind::Long;
 }
 
 std::optional<MessageInfo> VerbsChannel::incoming() {

@@ -1,8 +1,9 @@
 // A channel over one reliable queue pair. Short messages travel through registered slots, which the
 // receiver holds until a receive is posted; credits count them. The receiver of a longer one grants
-// parts of the posted memory, and the sender writes there. Memory of the user's is registered for
-// one chunk of one message: whatever the user does with it between messages, no stale registration
-// can be met.
+// parts of the posted memory, and the sender writes there. Memory that the transport does not know
+// is registered for one chunk of one message: whatever the user does with it between messages, no
+// stale registration can be met. Memory of a device is known, and no host thread touches it: from
+// slots to there its bytes come over a loopback (channel_device.cc).
 //
 // The authenticated connection over which the ends exchange their queue pairs stays open: its end
 // tells that the peer has gone.
@@ -10,14 +11,18 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fifo.h"
 #include "net/wire.h"
 #include "transport/verbs/core.h"
 #include "transport/verbs/frame.h"
+#include "transport/verbs/loopback.h"
 #include "transport/verbs/queue_pair.h"
+#include "transport/verbs/registry.h"
 
 namespace hetccl::transport::verbs {
 
@@ -29,10 +34,6 @@ constexpr uint64_t id_of(Work work, uint32_t index) {
 
 class VerbsChannel final : public Channel, public Watched {
  public:
-  /// Memory of one channel that may be locked at a time: its slots, and chunks both ways.
-  static constexpr size_t kLockedBytes =
-      (kReceives + kSendSlots) * kSlotBytes + 2 * kGrants * (kChunkBytes + 2 * 4096);
-
   /// `wire` is connected with `peer` and authenticated. Returns before the peer has answered there;
   /// what is posted meanwhile waits.
   static Result<std::unique_ptr<VerbsChannel>> create(int peer, const Port& port, net::Wire wire,
@@ -50,19 +51,23 @@ class VerbsChannel final : public Channel, public Watched {
   // For the core, with its mutex held.
   bool progress();
   void on_readable() override;
-  /// Asks for an event of the next completion: false where it has been asked for.
-  bool arm();
+  /// Asks for an event of the next completion, unless it has been asked for.
+  void arm();
   void disarm() { armed_ = false; }
+  /// An event of `device`, which may concern other channels.
+  void take_event(const Device& device, const abi::AsyncEvent& event);
 
  private:
   enum class Stage : uint8_t { Meeting, Connected, Open };
   struct Sending {
     Parcel transfer;
+    bool on_device = false;
     size_t granted = 0, written = 0;  // of a long message
     bool complete = false;
   };
   struct Receiving {
     Parcel transfer;
+    bool on_device = false;
     size_t granted = 0, received = 0;  // of a long message
     bool complete = false;
   };
@@ -74,9 +79,23 @@ class VerbsChannel final : public Channel, public Watched {
   };
   /// A chunk under way, at either end.
   struct Chunk {
-    Region region;
+    bool under_way = false;
+    Region region;  // its own, where the transport does not know the memory
     uint64_t number = 0;
     size_t bytes = 0;
+  };
+  /// A copy of a part of a message from a slot to a device's memory; without a slot, a read from
+  /// there that orders what the peer has written.
+  struct LocalCopy {
+    std::optional<uint32_t> slot;
+    uint64_t number = 0;  // of the message
+    size_t offset = 0, bytes = 0;
+    bool last = true;  // the message is complete after it
+  };
+  /// Where a part of a message lies, piece by piece: of none where some is unknown.
+  struct Parts {
+    std::array<abi::Sge, QueuePair::kMostParts> list{};
+    size_t n = 0;
   };
 
   VerbsChannel(int peer, const Port& port, net::Wire wire, std::shared_ptr<Core> core);
@@ -93,6 +112,7 @@ class VerbsChannel final : public Channel, public Watched {
   void note_error(const abi::Wc& completion);
   bool advance();
   void look_for_end(bool moved);
+  bool awaits_more();
   // Sending (channel_send.cc).
   Status send_messages();
   Status send_message(Sending& sending, uint64_t number);
@@ -107,8 +127,19 @@ class VerbsChannel final : public Channel, public Watched {
   Status begin(Receiving& receiving, uint32_t slot, uint64_t number);
   Status grant_chunks();
   Status grant_chunk(Receiving& receiving, uint64_t number, uint32_t index);
-  Status finish_grant(uint32_t index);
+  Status finish_grant(uint32_t index, size_t bytes);
   Status repost(uint32_t slot);
+  Status free_slot(uint32_t slot);
+  // Memory that the transport knows, of devices above all (channel_device.cc).
+  [[nodiscard]] const Registered* find(const Parcel& transfer, size_t offset) const;
+  [[nodiscard]] bool is_on_device(const Parcel& transfer) const;
+  [[nodiscard]] Parts parts_of(const Parcel& transfer, size_t offset, size_t bytes) const;
+  Status copy_from_slot(const Receiving& receiving, uint32_t slot, uint64_t number);
+  Status flush(uint64_t number);
+  Status begin_copies();
+  Status begin_copy(const LocalCopy& copy);
+  Status end_copies();
+  [[nodiscard]] Status unknown_memory() const;
 
   /// Those that have begun end in their order.
   template <typename Transfer>
@@ -118,7 +149,8 @@ class VerbsChannel final : public Channel, public Watched {
   void complete_sends() { end_complete(sends_, begun_, sends_completed_); }
   void complete_recvs() { end_complete(recvs_, matched_, recvs_completed_); }
   Result<Region> register_chunk(void* data, size_t bytes, unsigned access, bool* again);
-  void release(Chunk& chunk);
+  static void release(Chunk& chunk, std::atomic<size_t>& under_way);
+  [[nodiscard]] bool is_long(uint32_t slot) const;
   uint8_t* slot_at(uint32_t index) { return slots_.get() + index * kSlotBytes; }
   [[nodiscard]] Header header_of(uint32_t slot) const;
   [[nodiscard]] bool ended() const { return !status_.ok(); }
@@ -137,9 +169,12 @@ class VerbsChannel final : public Channel, public Watched {
   bool peer_closed_ = false;
   bool broken_ = false;  // nothing more comes through the queue pair
   Status why_broken_;
-  uint64_t arrived_ = 0;         // frames and chunks of the peer's
-  uint64_t delivered_ = 0;       // ours, which the peer has
-  uint64_t peer_delivered_ = 0;  // as it said when it closed
+  bool looked_ = false;     // for why
+  uint64_t arrived_ = 0;    // frames and chunks of the peer's
+  uint64_t delivered_ = 0;  // ours, which the peer has
+  // As the peer said when it closed.
+  uint64_t peer_delivered_ = 0, peer_arrived_ = 0;
+  TimePoint gives_up_{};  // on what it said; not set while something moves
 
   // Receives first, then sends.
   std::unique_ptr<uint8_t, void (*)(void*)> slots_;
@@ -163,6 +198,10 @@ class VerbsChannel final : public Channel, public Watched {
   Fifo<uint32_t> inbox_;  // slots with messages that no receive has met
   uint32_t owed_ = 0;     // credits to return
   std::array<Chunk, kGrants> granted_;
+  size_t device_;  // the port's, as the registry counts
+  std::unique_ptr<Loopback> loopback_;
+  Fifo<LocalCopy> copies_;  // those under way first
+  size_t copying_ = 0;      // of copies_
 };
 
 }  // namespace hetccl::transport::verbs

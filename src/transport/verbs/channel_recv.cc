@@ -8,7 +8,7 @@ namespace hetccl::transport::verbs {
 
 void VerbsChannel::post_recv(const Parcel& transfer) {
   if (ended()) return;
-  recvs_.push({transfer});
+  recvs_.push({transfer, is_on_device(transfer)});
   keep(match());
   if (ended() || broken_ || stage_ != Stage::Open) return;
   keep(grant_chunks());
@@ -18,11 +18,9 @@ void VerbsChannel::post_recv(const Parcel& transfer) {
 Status VerbsChannel::match() {
   while (matched_ < recvs_.size() && !inbox_.empty()) {
     const uint32_t slot = inbox_.front();
-    HETCCL_TRY(begin(recvs_[matched_], slot, recvs_completed_ + matched_));
     inbox_.pop();
-    ++matched_;
-    ++owed_;
-    if (!broken_) HETCCL_TRY(repost(slot));
+    const size_t index = matched_++;
+    HETCCL_TRY(begin(recvs_[index], slot, recvs_completed_ + index));
     complete_recvs();
   }
   return {};
@@ -32,11 +30,17 @@ Status VerbsChannel::begin(Receiving& receiving, uint32_t slot, uint64_t number)
   const Header header = header_of(slot);
   HETCCL_TRY(check(header, receiving.transfer, peer_));
   if (header.number != number) return defect("its messages are out of order");
-  if (header.total > kMostWhole) return {};
+  if (is_long(slot)) return free_slot(slot);
+  if (receiving.on_device && header.total > 0) return copy_from_slot(receiving, slot, number);
   if (header.total > 0)
     std::memcpy(receiving.transfer.data, slot_at(slot) + kPrefixBytes, header.total);
   receiving.complete = true;
-  return {};
+  return free_slot(slot);
+}
+
+Status VerbsChannel::free_slot(uint32_t slot) {
+  ++owed_;
+  return broken_ ? Status() : repost(slot);
 }
 
 // The first messages first. As long as memory cannot be locked, the chunks under way go on.
@@ -45,7 +49,7 @@ Status VerbsChannel::grant_chunks() {
   for (size_t i = 0; i < matched_; ++i) {
     Receiving& receiving = recvs_[i];
     while (!receiving.complete && receiving.granted < receiving.transfer.bytes) {
-      while (index < kGrants && granted_[index].region.valid()) ++index;
+      while (index < kGrants && granted_[index].under_way) ++index;
       if (index == kGrants || free_slots_.empty()) return {};
       const size_t before = receiving.granted;
       HETCCL_TRY(grant_chunk(receiving, recvs_completed_ + i, index));
@@ -56,29 +60,45 @@ Status VerbsChannel::grant_chunks() {
 }
 
 Status VerbsChannel::grant_chunk(Receiving& receiving, uint64_t number, uint32_t index) {
-  const size_t bytes = std::min(kChunkBytes, receiving.transfer.bytes - receiving.granted);
+  size_t bytes = std::min(kChunkBytes, receiving.transfer.bytes - receiving.granted);
   auto* data = static_cast<std::byte*>(receiving.transfer.data) + receiving.granted;
-  bool again = false;
-  auto region = register_chunk(data, bytes, abi::kLocalWrite | abi::kRemoteWrite, &again);
-  if (!region.ok() && again) return {};
-  HETCCL_TRY(region.status());
+  Chunk& chunk = granted_[index];
+  uint32_t key = 0;
+  if (const Registered* known = find(receiving.transfer, receiving.granted); known != nullptr) {
+    bytes = std::min(bytes, static_cast<size_t>(known->end() - data));
+    key = known->region(device_).remote_key();
+  } else {
+    if (!core_->may_grant()) return {};
+    bool again = false;
+    auto region = register_chunk(data, bytes, abi::kLocalWrite | abi::kRemoteWrite, &again);
+    if (!region.ok() && again) return {};
+    HETCCL_TRY(region.status());
+    key = region->remote_key();
+    chunk.region = std::move(region).value();
+  }
   const uint32_t slot = free_slots_.back();
-  encode(Grant{number, receiving.granted, bytes, reinterpret_cast<uintptr_t>(data),
-               region->remote_key(), index},
+  encode(Grant{number, receiving.granted, bytes, reinterpret_cast<uintptr_t>(data), key, index},
          slot_at(slot) + kFrameBytes);
-  granted_[index] = {std::move(region).value(), number, bytes};
+  chunk.under_way = true;
+  chunk.number = number;
+  chunk.bytes = bytes;
   receiving.granted += bytes;
   return send_frame(slot, FrameKind::Grant, kFrameBytes + kGrantBytes, {});
 }
 
-Status VerbsChannel::finish_grant(uint32_t index) {
-  if (index >= kGrants || !granted_[index].region.valid())
+Status VerbsChannel::finish_grant(uint32_t index, size_t bytes) {
+  if (index >= kGrants || !granted_[index].under_way)
     return defect("it writes where nothing was granted");
   Chunk& chunk = granted_[index];
-  release(chunk);
+  if (bytes != chunk.bytes) return defect("a write does not fill the memory granted for it");
+  release(chunk, core_->grants);
   Receiving& receiving = recvs_[chunk.number - recvs_completed_];
   receiving.received += chunk.bytes;
-  receiving.complete = receiving.received == receiving.transfer.bytes;
+  if (receiving.received < receiving.transfer.bytes) return {};
+  // Of several pieces one is read: the device orders them all.
+  const Registered* known = receiving.on_device ? find(receiving.transfer, 0) : nullptr;
+  if (known != nullptr && known->needs_flush()) return flush(chunk.number);
+  receiving.complete = true;
   complete_recvs();
   return {};
 }

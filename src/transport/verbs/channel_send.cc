@@ -9,7 +9,7 @@ namespace hetccl::transport::verbs {
 
 void VerbsChannel::post_send(const Parcel& transfer) {
   if (ended()) return;
-  sends_.push({transfer});
+  sends_.push({transfer, is_on_device(transfer)});
   if (stage_ == Stage::Open && !broken_) keep(send_messages());
 }
 
@@ -26,7 +26,7 @@ Status VerbsChannel::send_messages() {
 
 Status VerbsChannel::send_message(Sending& sending, uint64_t number) {
   const Parcel& transfer = sending.transfer;
-  const bool whole = transfer.bytes <= kMostWhole;
+  const bool whole = transfer.bytes == 0 || (transfer.bytes <= kMostWhole && !sending.on_device);
   const uint32_t slot = free_slots_.back();
   uint8_t* out = slot_at(slot);
   encode(Header{number, 0, transfer.bytes, transfer.bytes, transfer.info}, out + kFrameBytes);
@@ -45,10 +45,9 @@ Status VerbsChannel::send_frame(uint32_t slot, FrameKind kind, size_t bytes,
   free_slots_.pop_back();
   outgoing_[slot] = outgoing;
   encode(Frame{kind, std::exchange(owed_, 0)}, slot_at(slot));
-  return queue_->post_send(id_of(Work::Frame, slot),
-                           {reinterpret_cast<uintptr_t>(slot_at(slot)),
-                            static_cast<uint32_t>(bytes), slots_region_.local_key()},
-                           nullptr);
+  abi::Sge part{reinterpret_cast<uintptr_t>(slot_at(slot)), static_cast<uint32_t>(bytes),
+                slots_region_.local_key()};
+  return queue_->post_send(id_of(Work::Frame, slot), {&part, 1}, nullptr);
 }
 
 Status VerbsChannel::return_credits() {
@@ -61,7 +60,7 @@ Status VerbsChannel::accept_grant(const Grant& grant) {
   const uint64_t index = grant.message - sends_completed_;
   const bool known = grant.message >= sends_completed_ && index < begun_;
   const size_t total = known ? sends_[index].transfer.bytes : 0;
-  const bool sound = known && total > kMostWhole && grant.index < kGrants && grant.bytes > 0 &&
+  const bool sound = known && total > 0 && grant.index < kGrants && grant.bytes > 0 &&
                      grant.bytes <= kChunkBytes && grant.offset == sends_[index].granted &&
                      grant.bytes <= total - grant.offset && grants_.size() < kGrants;
   if (!sound) return defect("it grants memory that no message needs");
@@ -71,25 +70,32 @@ Status VerbsChannel::accept_grant(const Grant& grant) {
 }
 
 // An index may be granted again before the completion of the write that it was granted for has been
-// seen. Where memory cannot be locked now, it may be once another chunk has arrived.
+// seen. Where memory cannot be locked now, it may be once another chunk has been written.
 Status VerbsChannel::write_chunks() {
   while (!grants_.empty()) {
-    const Grant& grant = grants_.front();
-    if (writes_[grant.index].region.valid()) return {};
-    Sending& sending = sends_[grant.message - sends_completed_];
-    auto* data = static_cast<std::byte*>(sending.transfer.data) + grant.offset;
-    bool again = false;
-    auto region = register_chunk(data, grant.bytes, 0, &again);
-    if (!region.ok() && again) return {};
-    HETCCL_TRY(region.status());
-    const abi::Sge part{reinterpret_cast<uintptr_t>(data), static_cast<uint32_t>(grant.bytes),
-                        region->local_key()};
-    const QueuePair::Remote remote{grant.address, grant.key, grant.index};
-    const uint32_t index = grant.index;
-    writes_[index] = {std::move(region).value(), grant.message, grant.bytes};
+    const Grant grant = grants_.front();
+    Chunk& chunk = writes_[grant.index];
+    if (chunk.under_way) return {};
+    const Parcel& transfer = sends_[grant.message - sends_completed_].transfer;
+    Parts parts = parts_of(transfer, grant.offset, grant.bytes);
+    if (parts.n == 0) {
+      auto* data = static_cast<std::byte*>(transfer.data) + grant.offset;
+      bool again = false;
+      auto region = register_chunk(data, grant.bytes, 0, &again);
+      if (!region.ok() && again) return {};
+      HETCCL_TRY(region.status());
+      parts.list[parts.n++] = {reinterpret_cast<uintptr_t>(data),
+                               static_cast<uint32_t>(grant.bytes), region->local_key()};
+      chunk.region = std::move(region).value();
+    }
+    chunk.under_way = true;
+    chunk.number = grant.message;
+    chunk.bytes = grant.bytes;
     core_->bytes_sent.fetch_add(grant.bytes, std::memory_order_relaxed);
     grants_.pop();
-    HETCCL_TRY(queue_->post_send(id_of(Work::Chunk, index), part, &remote));
+    const QueuePair::Remote remote{grant.address, grant.key, grant.index};
+    HETCCL_TRY(queue_->post_send(id_of(Work::Chunk, grant.index),
+                                 std::span(parts.list).first(parts.n), &remote));
   }
   return {};
 }
@@ -105,7 +111,7 @@ void VerbsChannel::finish_frame(uint32_t slot) {
 
 void VerbsChannel::finish_chunk(uint32_t index) {
   Chunk& chunk = writes_[index];
-  release(chunk);
+  release(chunk, core_->writes);
   Sending& sending = sends_[chunk.number - sends_completed_];
   sending.written += chunk.bytes;
   sending.complete = sending.written == sending.transfer.bytes;

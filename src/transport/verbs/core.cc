@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "transport/verbs/channel.h"
 #include "transport/verbs/locked_memory.h"
@@ -12,16 +13,26 @@
 namespace hetccl::transport::verbs {
 namespace {
 
-// While completions come in a row, sockets are looked at this seldom: each look is a system call.
+// Unless the engine sleeps, descriptors are looked at this seldom: each look is a system call.
 constexpr uint32_t kTurns = 64;
 constexpr size_t kEventsPerTurn = 32;
+// A job that may take TCP takes RDMA where so many channels find all the memory that they like.
+constexpr size_t kUsualChannels = 16;
+
+// Each once: ports of one device follow each other.
+std::vector<std::shared_ptr<Device>> devices_of(const std::vector<Port>& ports) {
+  std::vector<std::shared_ptr<Device>> devices;
+  for (const Port& port : ports)
+    if (devices.empty() || devices.back() != port.device) devices.push_back(port.device);
+  return devices;
+}
 
 }  // namespace
 
 // The completion events of a device: each belongs to a channel, which has to ask for the next.
-class Core::Events final : public Watched {
+class Core::Completions final : public Watched {
  public:
-  explicit Events(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  explicit Completions(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   void on_readable() override {
     abi::Cq* queue = nullptr;
     void* channel = nullptr;
@@ -35,33 +46,72 @@ class Core::Events final : public Watched {
   const std::shared_ptr<Device> device_;
 };
 
+// The asynchronous events of a device. A queue that is destroyed waits until its events have been
+// acknowledged, so both happen with the core's mutex held.
+class Core::Failures final : public Watched {
+ public:
+  Failures(Core& core, std::shared_ptr<Device> device) : core_(core), device_(std::move(device)) {}
+  void on_readable() override {
+    const Api& api = device_->api();
+    abi::AsyncEvent event{};
+    while (api.get_async_event(device_->context(), &event) == 0) {
+      for (VerbsChannel* channel : core_.channels_) channel->take_event(*device_, event);
+      api.ack_async_event(&event);
+    }
+  }
+
+ private:
+  Core& core_;
+  const std::shared_ptr<Device> device_;
+};
+
 Result<std::shared_ptr<Core>> Core::create(std::vector<Port> ports, const Config& config) {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return system_error("epoll_create1 for RDMA", errno);
   std::shared_ptr<Core> core(new Core(std::move(ports), config, std::move(epoll)));
-  HETCCL_TRY(core->reserve(1));
-  const Device* last = nullptr;  // ports of one device follow each other
-  for (const Port& port : core->ports_) {
-    if (port.device.get() == last) continue;
-    last = port.device.get();
-    core->events_.push_back(std::make_unique<Events>(port.device));
-    HETCCL_TRY(core->watch(port.device->events()->fd, *core->events_.back()));
-  }
+  if (config.transport.empty())
+    HETCCL_TRY(core->require(kUsualChannels, kUsualChannels * (kChannelLocks + 2 * kChunkLocks)));
+  else
+    HETCCL_TRY(core->reserve(1));
+  for (const auto& device : core->registry().devices()) HETCCL_TRY(core->watch_device(device));
   return core;
 }
 
 Core::Core(std::vector<Port> ports, const Config& config, Fd epoll)
-    : ports_(std::move(ports)), config_(config), epoll_(std::move(epoll)) {}
+    : ports_(std::move(ports)),
+      config_(config),
+      registry_(std::make_shared<Registry>(devices_of(ports_))),
+      epoll_(std::move(epoll)) {}
 
+// Any chunk may wait for others, but one must fit that is received, and one that is sent.
 Status Core::reserve(size_t more) {
   const std::lock_guard lock(mutex);
-  return check_locked_memory((channels_.size() + more) * VerbsChannel::kLockedBytes, more);
+  const size_t channels = channels_.size() + more;
+  return require(channels, channels * kChannelLocks + 2 * kChunkLocks);
+}
+
+Status Core::require(size_t channels, size_t bytes) {
+  lockable_ = lockable_bytes(*ports_.front().device, bytes);
+  if (lockable_ >= bytes) return {};
+  return too_little_lockable(channels, bytes, lockable_);
+}
+
+bool Core::may_grant() const {
+  const size_t chunks = writes + grants + 2;  // with this one, and one that is written
+  return grants == 0 || open_ * kChannelLocks + chunks * kChunkLocks <= lockable_;
 }
 
 Status Core::watch(int fd, Watched& watched) {
   epoll_event event{EPOLLIN | EPOLLRDHUP, {.ptr = &watched}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return {};
   return system_error("watching a connection for RDMA", errno);
+}
+
+Status Core::watch_device(const std::shared_ptr<Device>& device) {
+  events_.push_back(std::make_unique<Completions>(device));
+  HETCCL_TRY(watch(device->events()->fd, *events_.back()));
+  events_.push_back(std::make_unique<Failures>(*this, device));
+  return watch(device->context()->async_fd, *events_.back());
 }
 
 void Core::unwatch(int fd) {
@@ -71,36 +121,41 @@ void Core::unwatch(int fd) {
 Status Core::add(VerbsChannel& channel, int wire) {
   HETCCL_TRY(watch(wire, channel));
   channels_.push_back(&channel);
+  ++open_;
   return {};
 }
 
 void Core::remove(VerbsChannel& channel) {
-  std::erase(channels_, &channel);
+  open_ -= std::erase(channels_, &channel);
 }
 
 bool Core::progress() {
   const std::lock_guard lock(mutex);
+  if (channels_.empty()) return false;  // no system call
+  if (++turn_ % kTurns == 0 || std::exchange(looks_, false)) handle_events();
+  if (armed_) arm_all();  // those whose event was handled just now
   bool moved = false;
   for (VerbsChannel* channel : channels_) moved |= channel->progress();
-  if (moved && ++turn_ % kTurns != 0) return true;
-  moved |= handle_events();
-  return moved || arm_all();
+  return moved;
 }
 
-bool Core::handle_events() {
-  if (channels_.empty()) return false;  // no system call
+// A completion that comes before a queue is armed makes no event, so the engine polls once more.
+void Core::arm(bool on) {
+  const std::lock_guard lock(mutex);
+  looks_ = true;
+  armed_ = on;
+  if (on) arm_all();
+}
+
+void Core::arm_all() {
+  for (VerbsChannel* channel : channels_) channel->arm();
+}
+
+void Core::handle_events() {
   std::array<epoll_event, kEventsPerTurn> events;
   const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < n; ++i)
     static_cast<Watched*>(events[static_cast<size_t>(i)].data.ptr)->on_readable();
-  return n > 0;
-}
-
-// A completion that comes before a queue is armed makes no event: it is looked for afterwards.
-bool Core::arm_all() {
-  bool moved = false;
-  for (VerbsChannel* channel : channels_) moved |= channel->arm() && channel->progress();
-  return moved;
 }
 
 }  // namespace hetccl::transport::verbs

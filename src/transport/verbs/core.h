@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "transport/verbs/device.h"
+#include "transport/verbs/registry.h"
 
 namespace hetccl::transport::verbs {
 
@@ -28,16 +30,18 @@ class Core {
   /// `ports`: usable ones.
   static Result<std::shared_ptr<Core>> create(std::vector<Port> ports, const Config& config);
 
-  /// Moves what can be moved: true when anything did. Once it returns false, the next completion
-  /// makes `fd` readable.
+  /// Moves what can be moved: true when anything did.
   bool progress();
+  /// Transport::arm.
+  void arm(bool on);
   [[nodiscard]] int fd() const { return epoll_.get(); }
   [[nodiscard]] const std::vector<Port>& ports() const { return ports_; }
   [[nodiscard]] const Config& config() const { return config_; }
+  [[nodiscard]] Registry& registry() const { return *registry_; }
   std::atomic<uint64_t> bytes_sent{0};
 
-  /// Makes sure that `more` channels beside those there are may lock the memory that they need.
-  /// SystemError naming the limit. Thread-safe.
+  /// Makes sure that `more` channels beside those there are may lock the memory without which they
+  /// cannot go on. SystemError naming the limit. Thread-safe.
   Status reserve(size_t more);
 
   // For channels, with `mutex` held.
@@ -45,22 +49,37 @@ class Core {
   Status add(VerbsChannel& channel, int wire);
   void remove(VerbsChannel& channel);
   void unwatch(int fd);
-  /// Chunks for which memory is registered.
-  std::atomic<size_t> chunks{0};
+  /// Descriptors are looked at next turn.
+  void look() { looks_ = true; }
+
+  // For channels, without it.
+  /// Chunks for which memory is registered: to write them to a peer, or to receive a peer's.
+  std::atomic<size_t> writes{0}, grants{0};
+  /// Whether another chunk may be granted. Grants end once the peer has written, so a write must
+  /// find memory though all others go to grants.
+  [[nodiscard]] bool may_grant() const;
 
  private:
-  class Events;
+  class Completions;
+  class Failures;
   Core(std::vector<Port> ports, const Config& config, Fd epoll);
   Status watch(int fd, Watched& watched);
-  bool handle_events();
-  bool arm_all();
+  Status require(size_t channels, size_t bytes);
+  Status watch_device(const std::shared_ptr<Device>& device);
+  void handle_events();
+  void arm_all();
 
   const std::vector<Port> ports_;
   const Config config_;
+  const std::shared_ptr<Registry> registry_;
   const Fd epoll_;
   std::vector<std::unique_ptr<Watched>> events_;
   std::vector<VerbsChannel*> channels_;
+  std::atomic<size_t> open_{0};             // of channels_
+  std::atomic<size_t> lockable_{SIZE_MAX};  // bytes, as far as they have been asked for
   uint32_t turn_ = 0;
+  bool looks_ = false;  // at descriptors, next turn
+  bool armed_ = false;
 };
 
 }  // namespace hetccl::transport::verbs

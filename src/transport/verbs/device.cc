@@ -13,6 +13,11 @@ bool is_ipv4(const abi::Gid& gid) {
   return std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0;
 }
 
+bool is_link_local(const abi::Gid& gid) {
+  if (is_ipv4(gid)) return gid.raw[12] == 169 && gid.raw[13] == 254;
+  return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80;
+}
+
 Region::Region(std::shared_ptr<const Device> device, abi::Mr* mr)
     : device_(std::move(device)), mr_(mr) {}
 
@@ -55,9 +60,10 @@ Status Device::prepare() {
   if (pd_ != nullptr) events_ = api_->create_comp_channel(context_);
   if (events_ == nullptr)
     return system_error(format("preparing %s", name_.c_str()), errno != 0 ? errno : ENOMEM);
-  const int flags = ::fcntl(events_->fd, F_GETFL);
-  if (::fcntl(events_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-    return system_error(format("preparing %s", name_.c_str()), errno);
+  for (const int fd : {events_->fd, context_->async_fd}) {
+    if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0)
+      return system_error(format("preparing %s", name_.c_str()), errno);
+  }
   return {};
 }
 
@@ -77,6 +83,21 @@ Result<Region> Device::register_memory(void* data, size_t bytes, unsigned access
   return system_error(format("registering %zu bytes with %s", bytes, name_.c_str()),
                       errno != 0 ? errno : ENOMEM)
       .with(format("RDMA%s", remedy));
+}
+
+Result<Region> Device::register_memory(const Memory& memory, unsigned access) const {
+  if (memory.dmabuf < 0 || api_->reg_dmabuf_mr == nullptr) {
+    bool again = false;
+    return register_memory(memory.data, memory.bytes, access, &again);
+  }
+  errno = 0;
+  abi::Mr* mr = api_->reg_dmabuf_mr(pd_, memory.dmabuf_offset, memory.bytes,
+                                    reinterpret_cast<uintptr_t>(memory.data), memory.dmabuf,
+                                    static_cast<int>(access));
+  if (mr != nullptr) return Region(shared_from_this(), mr);
+  return system_error(
+      format("registering a dma-buf of %zu bytes with %s", memory.bytes, name_.c_str()),
+      errno != 0 ? errno : EOPNOTSUPP);
 }
 
 }  // namespace hetccl::transport::verbs

@@ -8,12 +8,15 @@
 
 #include "base/config.h"
 #include "base/status.h"
+#include "transport/transport.h"
 #include "transport/verbs/library.h"
 
 namespace hetccl::transport::verbs {
 
 /// Whether a GID is an IPv4 address, mapped.
 bool is_ipv4(const abi::Gid& gid);
+/// Whether it is an address that its Ethernet alone knows: fe80::/10, 169.254.0.0/16.
+bool is_link_local(const abi::Gid& gid);
 
 class Device;
 
@@ -52,6 +55,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// SystemError where the kernel or the device refuses; `*again` tells whether it may succeed once
   /// other regions have gone.
   Result<Region> register_memory(void* data, size_t bytes, unsigned access, bool* again) const;
+  /// Of a device's memory by its dma-buf, else by its address, which the vendor's driver may know.
+  Result<Region> register_memory(const Memory& memory, unsigned access) const;
 
  private:
   Device(std::shared_ptr<const Api> api, std::string name, abi::Context* context);
@@ -66,23 +71,26 @@ class Device : public std::enable_shared_from_this<Device> {
 
 /// A port of a device, as its owner sees it.
 struct Port {
-  std::string name;      ///< "mlx5_0:1"
-  std::string unusable;  ///< why it cannot be used; empty: it can
+  std::string name;       ///< "mlx5_0:1"
+  std::string unusable;   ///< why it cannot be used; empty: it can
+  bool excluded = false;  ///< by a setting
   std::shared_ptr<Device> device;
   uint8_t number = 0;
   uint8_t link = abi::kLinkUnspecified;
   uint16_t lid = 0;
-  int mtu = 0;  ///< as the ABI counts
+  int mtu = 0;              ///< as the ABI counts
+  uint32_t mbps = 0;        ///< 0: unknown
+  uint8_t prefix_bits = 0;  ///< of the GID's subnet on Ethernet; 0: unknown
   uint8_t gid_index = 0;
   uint16_t pkey_index = 0;
   abi::GidEntry gid{};
 
-  /// "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1), MTU 4096", or why not.
+  /// "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1/24), MTU 4096, 100 Gbit/s", or why not.
   [[nodiscard]] std::string describe() const;
 };
 
-/// All ports of all devices that HETCCL_RDMA_DEVICES admits, in the order of their names.
-/// Unsupported where the host has no device.
+/// All ports of all devices that HETCCL_RDMA_DEVICES admits, in the order of their names, numbers
+/// by their size. Unsupported where the host has no device, InvalidArgument where none is admitted.
 Result<std::vector<Port>> find_ports(const std::shared_ptr<const Api>& api, const Config& config);
 
 }  // namespace hetccl::transport::verbs

@@ -2,32 +2,82 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
+
+#include "base/little_endian.h"
 
 namespace hetccl::transport::verbs {
 namespace {
 
 constexpr uint8_t kVerbsMagic = 'V';
 constexpr size_t kHeadBytes = 2;  // magic, number of offers
-constexpr size_t kEach = 2 + sizeof(abi::Gid);
-constexpr size_t kSubnetPrefix = 8;
+constexpr size_t kEach = 3 + sizeof(uint32_t) + sizeof(abi::Gid);
+constexpr size_t kSubnetPrefixBits = 64;  // of InfiniBand
 
 using Pair = std::pair<size_t, size_t>;
 
-std::vector<Pair> find_pairs(const std::vector<Offer>& own, const std::vector<Offer>& theirs,
-                             bool rails) {
-  std::vector<Pair> pairs;
+bool share_bits(const abi::Gid& one, const abi::Gid& other, size_t first, size_t bits) {
+  for (size_t bit = first * 8; bit < first * 8 + bits; ++bit) {
+    if (((one.raw[bit / 8] ^ other.raw[bit / 8]) >> (7 - bit % 8) & 1) != 0) return false;
+  }
+  return true;
+}
+
+constexpr size_t kIpv4At = 12;
+
+// The blocks within which sites route: 10.0.0.0/8, 172.16.0.0/12, and public addresses. Subnets of
+// 192.168.0.0/16 are more often cables between two hosts. Of IPv6, a site's 48 bits of a private
+// prefix, and public addresses.
+int block_of(const abi::Gid& gid) {
+  enum : int { kNone, kTen, kSeventeen, kPublic4, kPublic6 };
+  const uint8_t first = gid.raw[is_ipv4(gid) ? kIpv4At : 0], second = gid.raw[kIpv4At + 1];
+  if (is_link_local(gid)) return kNone;
+  if (!is_ipv4(gid)) return first >> 5 == 1 ? kPublic6 : kNone;
+  if (first == 10) return kTen;
+  if (first == 172 && second >> 4 == 1) return kSeventeen;
+  const bool local = first == 127 || (first == 192 && second == 168);
+  return local || first >= 224 ? kNone : kPublic4;
+}
+
+bool are_routed(const Offer& one, const Offer& other) {
+  if (one.gid_type == abi::kGidRoceV1) return false;
+  if (is_ipv4(one.gid) || block_of(one.gid) != 0)
+    return block_of(one.gid) != 0 && block_of(one.gid) == block_of(other.gid);
+  return one.gid.raw[0] >> 1 == 0x7e && share_bits(one.gid, other.gid, 0, 48);
+}
+
+// A pair of ports, better if greater.
+struct Candidate {
+  Reach reach = Reach::None;
+  uint32_t mbps = 0;
+  bool rail = false;
+  Pair pair;
+  [[nodiscard]] auto rank() const { return std::tuple(reach, mbps, rail); }
+};
+
+std::vector<Candidate> best_pairs(const std::vector<Offer>& own, const std::vector<Offer>& theirs,
+                                  Reach least) {
+  std::vector<Candidate> all;
   for (size_t i = 0; i < own.size(); ++i) {
     for (size_t j = 0; j < theirs.size(); ++j) {
-      if ((i == j) == rails && may_reach(own[i], theirs[j])) pairs.emplace_back(i, j);
+      const Reach reach = reach_between(own[i], theirs[j]);
+      if (reach == Reach::None || reach < least) continue;
+      all.push_back({reach, std::min(own[i].mbps, theirs[j].mbps), i == j, {i, j}});
     }
   }
-  return pairs;
+  const auto best =
+      std::max_element(all.begin(), all.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.rank() < b.rank(); });
+  if (best == all.end()) return all;
+  std::erase_if(all, [rank = best->rank()](const Candidate& one) { return one.rank() != rank; });
+  return all;
 }
 
 }  // namespace
 
 Offer offer_of(const Port& port) {
-  return {port.link, static_cast<uint8_t>(port.gid.type), port.gid.gid};
+  return {port.link, static_cast<uint8_t>(port.gid.type), port.prefix_bits, port.mbps,
+          port.gid.gid};
 }
 
 Address encode(const Endpoint& endpoint) {
@@ -35,9 +85,10 @@ Address encode(const Endpoint& endpoint) {
   Address bytes = {kVerbsMagic, static_cast<uint8_t>(n)};
   for (size_t i = 0; i < n; ++i) {
     const Offer& offer = endpoint.offers[i];
-    bytes.push_back(offer.link);
-    bytes.push_back(offer.gid_type);
-    bytes.insert(bytes.end(), std::begin(offer.gid.raw), std::end(offer.gid.raw));
+    uint8_t each[kEach] = {offer.link, offer.gid_type, offer.prefix_bits};
+    put_number(each + 3, offer.mbps);
+    std::memcpy(each + 7, offer.gid.raw, sizeof offer.gid.raw);
+    bytes.insert(bytes.end(), std::begin(each), std::end(each));
   }
   bytes.insert(bytes.end(), endpoint.listener.begin(), endpoint.listener.end());
   return bytes;
@@ -52,31 +103,35 @@ Result<Endpoint> decode(const Address& address) {
   Endpoint endpoint;
   const uint8_t* at = address.data() + kHeadBytes;
   for (uint8_t i = 0; i < address[1]; ++i, at += kEach) {
-    Offer offer{at[0], at[1], {}};
-    std::memcpy(offer.gid.raw, at + 2, sizeof offer.gid.raw);
+    Offer offer{at[0], at[1], at[2], get_number<uint32_t>(at + 3), {}};
+    std::memcpy(offer.gid.raw, at + 7, sizeof offer.gid.raw);
     endpoint.offers.push_back(offer);
   }
   endpoint.listener.assign(at, address.data() + address.size());
   return endpoint;
 }
 
-bool may_reach(const Offer& one, const Offer& other) {
-  if (one.link != other.link) return false;
+Reach reach_between(const Offer& one, const Offer& other) {
+  if (one.link != other.link) return Reach::None;
   if (one.link == abi::kLinkInfiniBand)
-    return std::memcmp(one.gid.raw, other.gid.raw, kSubnetPrefix) == 0;
-  return one.gid_type == other.gid_type && is_ipv4(one.gid) == is_ipv4(other.gid);
+    return share_bits(one.gid, other.gid, 0, kSubnetPrefixBits) ? Reach::Subnet : Reach::None;
+  if (one.gid_type != other.gid_type || is_ipv4(one.gid) != is_ipv4(other.gid)) return Reach::None;
+  const size_t first = is_ipv4(one.gid) ? kIpv4At : 0, most = (sizeof one.gid.raw - first) * 8;
+  const size_t prefix = std::max(one.prefix_bits, other.prefix_bits);
+  if (share_bits(one.gid, other.gid, first, prefix == 0 || prefix > most ? most : prefix))
+    return Reach::Subnet;
+  return are_routed(one, other) ? Reach::Routed : Reach::Named;
 }
 
+// Ranks of a host follow each other, and so do its devices: with the lower rank's place, rank i and
+// rank i + n meet on rail i, and the ranks of a host use all of its rails.
 std::optional<Pair> choose_pair(const std::vector<Offer>& own, const std::vector<Offer>& theirs,
-                                int self, int peer) {
+                                int self, int peer, Reach least) {
   // Counted from the lower rank's side, so that both ends list the pairs in one order.
   const bool low = self < peer;
-  const auto& lower = low ? own : theirs;
-  const auto& higher = low ? theirs : own;
-  auto pairs = find_pairs(lower, higher, true);
-  if (pairs.empty()) pairs = find_pairs(lower, higher, false);
+  const auto pairs = low ? best_pairs(own, theirs, least) : best_pairs(theirs, own, least);
   if (pairs.empty()) return std::nullopt;
-  const Pair& chosen = pairs[static_cast<size_t>(self + peer) % pairs.size()];
+  const Pair& chosen = pairs[static_cast<size_t>(std::min(self, peer)) % pairs.size()].pair;
   return low ? chosen : Pair{chosen.second, chosen.first};
 }
 

@@ -16,6 +16,8 @@ inline constexpr size_t kMaxOffers = 8;
 struct Offer {
   uint8_t link = 0;
   uint8_t gid_type = 0;
+  uint8_t prefix_bits = 0;
+  uint32_t mbps = 0;
   abi::Gid gid{};
 };
 
@@ -32,15 +34,21 @@ Result<Endpoint> decode(const Address& address);
 
 Offer offer_of(const Port& port);
 
-/// Whether two ports can be on one fabric: both RoCE of one version and address family, or both
-/// InfiniBand with one subnet prefix.
-bool may_reach(const Offer& one, const Offer& other);
+/// What the addresses of two ports say of the network between them; the later the better.
+enum class Reach : uint8_t {
+  None,    ///< of different kinds, or InfiniBand subnets
+  Named,   ///< nothing speaks for it: for users who name the transport
+  Routed,  ///< in subnets between which networks of this size are usually routed
+  Subnet,  ///< in one subnet
+};
+Reach reach_between(const Offer& one, const Offer& other);
 
-/// The indices of the ports between ranks `self` and `peer`; both ends compute the same. Ports of
-/// one index are rails, which clusters connect with each other, and are preferred; pairs of ranks
-/// spread over them. Empty where no two can reach each other.
+/// The indices of the ports between ranks `self` and `peer`, which reach each other at `least` so
+/// well; both ends compute the same. Those that reach each other best come first, then the fastest,
+/// then rails: ports of one index, which clusters connect with each other. Pairs of ranks spread
+/// over the equals. Empty where there is no such pair.
 std::optional<std::pair<size_t, size_t>> choose_pair(const std::vector<Offer>& own,
                                                      const std::vector<Offer>& theirs, int self,
-                                                     int peer);
+                                                     int peer, Reach least);
 
 }  // namespace hetccl::transport::verbs

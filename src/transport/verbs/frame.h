@@ -21,6 +21,8 @@ inline constexpr uint32_t kReceives = kCredits + 2 * kGrants + kReturns;
 /// Frames under way. A chunk that is written takes a work request as well.
 inline constexpr uint32_t kSendSlots = kCredits + kGrants + kReturns;
 inline constexpr uint32_t kSends = kSendSlots + kGrants;
+/// Receives first, then frames, then one into which flushes read.
+inline constexpr uint32_t kFlushSlot = kReceives + kSendSlots, kSlots = kFlushSlot + 1;
 
 inline constexpr size_t kSlotBytes = 8 << 10;
 inline constexpr size_t kChunkBytes = 512 << 10;

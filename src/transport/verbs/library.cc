@@ -20,6 +20,7 @@ void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.alloc_pd, "ibv_alloc_pd");
   symbols.find(api.dealloc_pd, "ibv_dealloc_pd");
   symbols.find(api.reg_mr, "ibv_reg_mr");
+  symbols.optional(api.reg_dmabuf_mr, "ibv_reg_dmabuf_mr");
   symbols.find(api.dereg_mr, "ibv_dereg_mr");
   symbols.find(api.create_comp_channel, "ibv_create_comp_channel");
   symbols.find(api.destroy_comp_channel, "ibv_destroy_comp_channel");
@@ -31,6 +32,11 @@ void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.modify_qp, "ibv_modify_qp");
   symbols.find(api.destroy_qp, "ibv_destroy_qp");
   symbols.find(api.status_text, "ibv_wc_status_str");
+  symbols.find(api.get_async_event, "ibv_get_async_event");
+  symbols.find(api.ack_async_event, "ibv_ack_async_event");
+  symbols.find(api.event_text, "ibv_event_type_str");
+  symbols.find(api.fork_init, "ibv_fork_init");
+  symbols.optional(api.is_fork_initialized, "ibv_is_fork_initialized");
 }
 
 }  // namespace

@@ -24,6 +24,9 @@ struct Api {
   abi::Pd* (*alloc_pd)(abi::Context*) = nullptr;
   int (*dealloc_pd)(abi::Pd*) = nullptr;
   abi::Mr* (*reg_mr)(abi::Pd*, void* address, size_t bytes, int access) = nullptr;
+  /// Null before rdma-core 34.
+  abi::Mr* (*reg_dmabuf_mr)(abi::Pd*, uint64_t offset, size_t bytes, uint64_t address, int fd,
+                            int access) = nullptr;
   int (*dereg_mr)(abi::Mr*) = nullptr;
   abi::CompletionChannel* (*create_comp_channel)(abi::Context*) = nullptr;
   int (*destroy_comp_channel)(abi::CompletionChannel*) = nullptr;
@@ -36,6 +39,11 @@ struct Api {
   int (*modify_qp)(abi::Qp*, abi::QpAttr*, int mask) = nullptr;
   int (*destroy_qp)(abi::Qp*) = nullptr;
   const char* (*status_text)(int wc_status) = nullptr;
+  int (*get_async_event)(abi::Context*, abi::AsyncEvent*) = nullptr;
+  void (*ack_async_event)(abi::AsyncEvent*) = nullptr;
+  const char* (*event_text)(int type) = nullptr;
+  int (*fork_init)() = nullptr;
+  int (*is_fork_initialized)() = nullptr;  ///< null before rdma-core 35
 };
 
 /// Unsupported where there is none, or where it lacks functions. Never unloaded.

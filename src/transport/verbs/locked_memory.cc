@@ -1,38 +1,36 @@
 #include "transport/verbs/locked_memory.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <cerrno>
-#include <fstream>
-#include <string>
+#include <cstdint>
 
 namespace hetccl::transport::verbs {
-namespace {
 
-bool is_unlimited() {
-  constexpr unsigned kIpcLock = 14;  // CAP_IPC_LOCK
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (!line.starts_with("CapEff:")) continue;
-    return (std::strtoull(line.c_str() + 7, nullptr, 16) >> kIpcLock & 1U) != 0;
-  }
-  return false;
+// The capability CAP_IPC_LOCK lifts the limit, but only in the kernel's first user namespace, and a
+// process cannot tell where its own counts. So a registration beyond the limit is tried.
+size_t lockable_bytes(const Device& device, size_t needed) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  if (limit.rlim_cur >= needed) return limit.rlim_cur;
+  const size_t beyond = limit.rlim_cur + kPageBytes;
+  void* memory = ::mmap(nullptr, beyond, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return limit.rlim_cur;
+  bool again = false;
+  const bool possible = device.register_memory(memory, beyond, abi::kLocalWrite, &again).ok();
+  ::munmap(memory, beyond);
+  return possible ? SIZE_MAX : limit.rlim_cur;
 }
 
-}  // namespace
-
-Status check_locked_memory(size_t bytes, size_t channels) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
-    return system_error("asking for the limit of locked memory", errno);
-  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes || is_unlimited()) return {};
+Status too_little_lockable(size_t channels, size_t bytes, size_t lockable) {
   constexpr unsigned kKib = 10;
   return error(
       ErrorCode::SystemError,
-      "%zu RDMA connections more need %zu KiB of locked memory in all, and this process may "
-      "lock %llu KiB: raise the limit (ulimit -l unlimited; LimitMEMLOCK=infinity in a "
-      "service), or set HETCCL_TRANSPORT=tcp",
-      channels, bytes >> kKib, static_cast<unsigned long long>(limit.rlim_cur >> kKib));
+      "%zu RDMA connections need %zu KiB of locked memory in all, and this process may lock %zu "
+      "KiB: raise the limit (ulimit -l unlimited; LimitMEMLOCK=infinity in a service), or set "
+      "HETCCL_TRANSPORT=tcp",
+      channels, bytes >> kKib, lockable >> kKib);
 }
 
 }  // namespace hetccl::transport::verbs

@@ -4,11 +4,23 @@
 #include <cstddef>
 
 #include "base/status.h"
+#include "transport/verbs/device.h"
+#include "transport/verbs/frame.h"
 
 namespace hetccl::transport::verbs {
 
-/// SystemError naming the limit and the remedy where this process may not lock `bytes` for
-/// `channels` more channels. A process with CAP_IPC_LOCK has no limit.
-Status check_locked_memory(size_t bytes, size_t channels);
+inline constexpr size_t kPageBytes = 4096;
+/// Memory that a channel locks while it is open: its slots, and what a device keeps of its queues.
+inline constexpr size_t kChannelLocks = kSlots * kSlotBytes + (32 << 10);
+/// Memory that one chunk under way locks, wherever it begins.
+inline constexpr size_t kChunkLocks = kChunkBytes + 2 * kPageBytes;
+
+/// Bytes that this process may lock for `device`; SIZE_MAX: any number. A limit of at least
+/// `needed` bytes is not put to the test.
+size_t lockable_bytes(const Device& device, size_t needed);
+
+/// The error of `channels` channels that need `bytes` where `lockable` may be locked: names the
+/// limit and the remedy.
+Status too_little_lockable(size_t channels, size_t bytes, size_t lockable);
 
 }  // namespace hetccl::transport::verbs

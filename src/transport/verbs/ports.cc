@@ -2,25 +2,81 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "net/name_filter.h"
+#include "net/socket.h"
 #include "transport/verbs/device.h"
 
 namespace hetccl::transport::verbs {
 namespace {
 
 // RoCE v2 over IPv4, then over IPv6, is routed as the sites route their packets; version 1 stays
-// within an Ethernet. A GID of no address is no use.
+// within an Ethernet. A GID of no address is no use, and every interface has a link-local one,
+// whether or not anybody reaches it.
+constexpr int kLinkLocal = 1;
 int rank_of(const abi::GidEntry& entry, uint8_t link) {
   if (std::all_of(entry.gid.raw + 8, entry.gid.raw + 16, [](uint8_t one) { return one == 0; }))
     return 0;
   if (link == abi::kLinkInfiniBand) return entry.index == 0 ? 2 : 1;
   const bool second = entry.type == abi::kGidRoceV2;
-  const bool link_local = entry.gid.raw[0] == 0xfe && entry.gid.raw[1] == 0x80;
-  if (is_ipv4(entry.gid)) return second ? 6 : 3;
-  if (link_local) return second ? 4 : 1;
-  return second ? 5 : 2;
+  if (is_link_local(entry.gid)) return kLinkLocal;
+  if (is_ipv4(entry.gid)) return second ? 5 : 3;
+  return second ? 4 : 2;
+}
+
+uint8_t prefix_bits_of(const abi::Gid& gid) {
+  net::SocketAddress address;
+  if (is_ipv4(gid)) {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
+    v4.sin_family = AF_INET;
+    std::memcpy(&v4.sin_addr, gid.raw + 12, sizeof v4.sin_addr);
+  } else {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
+    v6.sin6_family = AF_INET6;
+    std::memcpy(&v6.sin6_addr, gid.raw, sizeof v6.sin6_addr);
+  }
+  return static_cast<uint8_t>(net::prefix_bits_of(address));
+}
+
+// InfiniBand's codes of width and speed, which Ethernet's ports have, too; 0: unknown.
+uint32_t mbps_of(const abi::PortAttr& attr) {
+  const auto lanes = [&]() -> uint32_t {
+    switch (attr.active_width) {
+      case 1:
+        return 1;
+      case 2:
+        return 4;
+      case 4:
+        return 8;
+      case 8:
+        return 12;
+      case 16:
+        return 2;
+      default:
+        return 0;
+    }
+  };
+  switch (attr.active_speed) {
+    case 1:
+      return 2500 * lanes();
+    case 2:
+      return 5000 * lanes();
+    case 4:
+    case 8:
+      return 10'000 * lanes();
+    case 16:
+      return 14'000 * lanes();
+    case 32:
+      return 25'000 * lanes();
+    case 64:
+      return 50'000 * lanes();
+    case 128:
+      return 100'000 * lanes();
+    default:
+      return 0;
+  }
 }
 
 std::string text_of(const abi::Gid& gid) {
@@ -35,6 +91,7 @@ std::string text_of(const abi::Gid& gid) {
 Status choose_gid(const Api& api, const Config& config, const abi::PortAttr& attr, Port& port) {
   std::optional<abi::GidEntry> best;
   int best_rank = 0;
+  const bool may_be_local = config.rdma_gid_index >= 0 || port.link == abi::kLinkInfiniBand;
   for (int i = 0; i < attr.gid_table_length && i < 256; ++i) {
     if (config.rdma_gid_index >= 0 && config.rdma_gid_index != i) continue;
     abi::GidEntry entry{};
@@ -42,17 +99,20 @@ Status choose_gid(const Api& api, const Config& config, const abi::PortAttr& att
                       sizeof entry) != 0)
       continue;
     const int rank = rank_of(entry, port.link);
-    if (rank <= best_rank) continue;
+    if (rank <= best_rank || (rank == kLinkLocal && !may_be_local)) continue;
     best = entry;
     best_rank = rank;
   }
   if (!best && config.rdma_gid_index >= 0)
-    return error(ErrorCode::Unsupported, "it has no GID %lld (HETCCL_RDMA_GID_INDEX)",
+    return error(ErrorCode::InvalidArgument, "it has no GID %lld (HETCCL_RDMA_GID_INDEX)",
                  static_cast<long long>(config.rdma_gid_index));
   if (!best)
-    return error(ErrorCode::Unsupported, "it has no GID: its network interface needs an address");
+    return error(ErrorCode::Unsupported,
+                 "it has no GID of an address: give its network interface one, or name a "
+                 "link-local GID with HETCCL_RDMA_GID_INDEX");
   port.gid = *best;
   port.gid_index = static_cast<uint8_t>(best->index);
+  if (port.link == abi::kLinkEthernet) port.prefix_bits = prefix_bits_of(port.gid.gid);
   return {};
 }
 
@@ -66,19 +126,20 @@ Status choose_pkey(const Api& api, const Config& config, const abi::PortAttr& at
     port.pkey_index = i;
     return {};
   }
-  return error(ErrorCode::Unsupported, "it is not in partition 0x%llx (HETCCL_RDMA_PKEY)",
+  return error(ErrorCode::InvalidArgument, "it is not in partition 0x%llx (HETCCL_RDMA_PKEY)",
                static_cast<unsigned long long>(config.rdma_pkey));
 }
 
 Status examine(const Api& api, const Config& config, const abi::PortAttr& attr, Port& port) {
   if (attr.state != abi::kPortActive)
     return error(ErrorCode::Unsupported, "it is not active (%s)",
-                 attr.state == abi::kPortDown ? "down" : "no cable, or no subnet manager");
+                 attr.state == abi::kPortDown ? "down, or no cable" : "no subnet manager yet");
   if (attr.link_layer != abi::kLinkEthernet && attr.link_layer != abi::kLinkInfiniBand)
     return error(ErrorCode::Unsupported, "it is neither Ethernet nor InfiniBand");
   port.link = attr.link_layer;
   port.lid = attr.lid;
   port.mtu = attr.active_mtu;
+  port.mbps = mbps_of(attr);
   HETCCL_TRY(choose_gid(api, config, attr, port));
   return choose_pkey(api, config, attr, port);
 }
@@ -101,7 +162,9 @@ void add_ports(const std::shared_ptr<const Api>& api, const Config& config, abi:
     port.name = format("%s:%d", device->name, number);
     port.device = opened.value();
     port.number = number;
-    port.unusable = examine(*api, config, attr, port).message();
+    const Status examined = examine(*api, config, attr, port);
+    port.unusable = examined.message();
+    port.excluded = examined.code() == ErrorCode::InvalidArgument;
     ports.push_back(std::move(port));
   }
 }
@@ -114,9 +177,11 @@ std::string Port::describe() const {
   const char* kind = infiniband                    ? "InfiniBand"
                      : gid.type == abi::kGidRoceV2 ? "RoCE v2"
                                                    : "RoCE v1";
-  const std::string where = infiniband ? format("LID %d", lid) : text_of(gid.gid);
-  return format("%s: %s, GID %d (%s), MTU %d", name.c_str(), kind, gid_index, where.c_str(),
-                128 << mtu);
+  std::string where = infiniband ? format("LID %d", lid) : text_of(gid.gid);
+  if (prefix_bits > 0) where += format("/%d", prefix_bits);
+  const std::string rate = mbps > 0 ? format(", %g Gbit/s", mbps / 1000.0) : "";
+  return format("%s: %s, GID %d (%s), MTU %d%s", name.c_str(), kind, gid_index, where.c_str(),
+                128 << mtu, rate.c_str());
 }
 
 Result<std::vector<Port>> find_ports(const std::shared_ptr<const Api>& api, const Config& config) {
@@ -124,16 +189,20 @@ Result<std::vector<Port>> find_ports(const std::shared_ptr<const Api>& api, cons
   abi::Device** devices = api->list_devices(&n);
   const net::NameFilter filter(config.rdma_devices);
   std::vector<Port> ports;
+  std::string names;
   for (int i = 0; devices != nullptr && i < n; ++i) {
+    names += (i > 0 ? ", " : "") + std::string(devices[i]->name);
     if (filter.allows(devices[i]->name)) add_ports(api, config, devices[i], ports);
   }
   if (devices != nullptr) api->free_devices(devices);
   if (n == 0) return error(ErrorCode::Unsupported, "this host has no RDMA device");
   if (ports.empty())
-    return error(ErrorCode::Unsupported, "HETCCL_RDMA_DEVICES=%s names none of this host's",
-                 config.rdma_devices.c_str());
-  std::stable_sort(ports.begin(), ports.end(),
-                   [](const Port& a, const Port& b) { return a.name < b.name; });
+    return error(ErrorCode::InvalidArgument,
+                 "HETCCL_RDMA_DEVICES=%s admits none of this host's RDMA devices (%s)",
+                 config.rdma_devices.c_str(), names.c_str());
+  std::stable_sort(ports.begin(), ports.end(), [](const Port& a, const Port& b) {
+    return ::strverscmp(a.name.c_str(), b.name.c_str()) < 0;
+  });
   return ports;
 }
 

@@ -51,17 +51,18 @@ Result<QpAddress> decode_qp(const uint8_t in[kQpAddressBytes]) {
   return address;
 }
 
-QueuePair::QueuePair(const Port& port) : port_(port), psn_(random_psn()) {}
+QueuePair::QueuePair(const Port& port, const Options& options)
+    : port_(port), options_(options), psn_(random_psn()) {}
 
-Result<std::unique_ptr<QueuePair>> QueuePair::create(const Port& port, uint32_t sends,
-                                                     uint32_t receives, void* user) {
-  std::unique_ptr<QueuePair> made(new QueuePair(port));
-  HETCCL_TRY(made->prepare(sends, receives, user));
+Result<std::unique_ptr<QueuePair>> QueuePair::create(const Port& port, const Options& options) {
+  std::unique_ptr<QueuePair> made(new QueuePair(port, options));
+  HETCCL_TRY(made->prepare());
   return made;
 }
 
-Status QueuePair::prepare(uint32_t sends, uint32_t receives, void* user) {
+Status QueuePair::prepare() {
   const Device& device = *port_.device;
+  const auto [sends, receives, access, user] = options_;
   errno = 0;
   cq_ = device.api().create_cq(device.context(), static_cast<int>(sends + receives), user,
                                device.events(), 0);
@@ -69,8 +70,9 @@ Status QueuePair::prepare(uint32_t sends, uint32_t receives, void* user) {
     return system_error(format("making a completion queue of %s", port_.name.c_str()),
                         errno != 0 ? errno : ENOMEM);
   for (const uint32_t inline_bytes : {kInlineBytes, 0U}) {  // not every device has room for any
-    abi::QpInit init{nullptr,          cq_, cq_, nullptr, {sends, receives, 1, 1, inline_bytes},
-                     abi::kQpReliable, 1};
+    abi::QpInit init{
+        nullptr,          cq_, cq_, nullptr, {sends, receives, kMostParts, 1, inline_bytes},
+        abi::kQpReliable, 1};
     qp_ = device.api().create_qp(device.pd(), &init);
     inline_bytes_ = init.limits.inline_bytes;
     if (qp_ != nullptr) break;
@@ -82,7 +84,7 @@ Status QueuePair::prepare(uint32_t sends, uint32_t receives, void* user) {
   attr.state = abi::kQpInit;
   attr.pkey_index = port_.pkey_index;
   attr.port = port_.number;
-  attr.access = abi::kRemoteWrite;
+  attr.access = access;
   return modify(attr, abi::kSetState | abi::kSetPkey | abi::kSetPort | abi::kSetAccess,
                 "preparing");
 }
@@ -112,6 +114,7 @@ Status QueuePair::start_receiving(const QpAddress& peer, const Config& config) {
   attr.peer_qp = peer.number;
   attr.receive_psn = peer.psn;
   attr.min_rnr_timer = kMinRnrTimer;
+  attr.max_peer_reads = reads();
   attr.address.port = port_.number;
   attr.address.lid = peer.lid;
   attr.address.service_level = static_cast<uint8_t>(config.rdma_service_level);
@@ -136,6 +139,7 @@ Status QueuePair::start_sending(const Config& config) {
   attr.timeout = static_cast<uint8_t>(config.rdma_timeout);
   attr.retries = static_cast<uint8_t>(config.rdma_retries);
   attr.rnr_retries = kRnrRetries;
+  attr.max_reads = reads();
   return modify(attr,
                 abi::kSetState | abi::kSetSendPsn | abi::kSetTimeout | abi::kSetRetries |
                     abi::kSetRnrRetries | abi::kSetMaxReads,
@@ -150,18 +154,18 @@ Status QueuePair::post_receive(uint64_t id, abi::Sge part) {
   return system_error(format("posting a receive to %s", port_.name.c_str()), failure);
 }
 
-Status QueuePair::post_send(uint64_t id, abi::Sge part, const Remote* remote) {
+Status QueuePair::post_send(uint64_t id, std::span<abi::Sge> parts, const Remote* remote) {
   abi::SendWr request{};
   request.id = id;
-  request.parts = &part;
-  request.n_parts = 1;
-  request.opcode = remote != nullptr ? abi::kRdmaWriteWithImm : abi::kSend;
+  request.parts = parts.data();
+  request.n_parts = static_cast<int>(parts.size());
+  request.opcode = remote != nullptr ? remote->opcode : abi::kSend;
   request.flags = abi::kSignaled;
   if (remote != nullptr) {
     request.immediate = htonl(remote->immediate);
     request.remote.address = remote->address;
     request.remote.rkey = remote->key;
-  } else if (part.length <= inline_bytes_) {
+  } else if (parts[0].length <= inline_bytes_) {
     request.flags |= abi::kInline;
   }
   abi::SendWr* bad = nullptr;
@@ -172,6 +176,21 @@ Status QueuePair::post_send(uint64_t id, abi::Sge part, const Remote* remote) {
 
 int QueuePair::poll(std::span<abi::Wc> into) {
   return cq_->context->ops.poll_cq(cq_, static_cast<int>(into.size()), into.data());
+}
+
+bool QueuePair::is_concerned(const abi::AsyncEvent& event) const {
+  switch (event.type) {
+    case abi::kEventDeviceFatal:
+      return true;
+    case abi::kEventCqError:
+      return event.of.cq == cq_;
+    case abi::kEventQpFatal:
+    case abi::kEventQpRequestError:
+    case abi::kEventQpAccessError:
+      return event.of.qp == qp_;
+    default:
+      return false;
+  }
 }
 
 Status QueuePair::arm() {

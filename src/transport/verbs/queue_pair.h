@@ -27,9 +27,12 @@ Result<QpAddress> decode_qp(const uint8_t in[kQpAddressBytes]);
 /// One thread at a time. No memory is reached through it once it is destroyed.
 class QueuePair {
  public:
-  /// `user` is what events of its completion queue carry.
-  static Result<std::unique_ptr<QueuePair>> create(const Port& port, uint32_t sends,
-                                                   uint32_t receives, void* user);
+  struct Options {
+    uint32_t sends = 0, receives = 0;
+    unsigned access = abi::kRemoteWrite;  ///< of the other end
+    void* user = nullptr;                 ///< what events of its completion queue carry
+  };
+  static Result<std::unique_ptr<QueuePair>> create(const Port& port, const Options& options);
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -43,20 +46,30 @@ class QueuePair {
   struct Remote {
     uint64_t address = 0;
     uint32_t key = 0, immediate = 0;
+    int opcode = abi::kRdmaWriteWithImm;  ///< or kRdmaWrite, kRdmaRead
   };
-  /// A send; with `remote`, a write there with an immediate.
-  Status post_send(uint64_t id, abi::Sge part, const Remote* remote);
+  static constexpr size_t kMostParts = 4;
+  /// A send; with `remote`, a write to there, or a read from there.
+  Status post_send(uint64_t id, std::span<abi::Sge> parts, const Remote* remote);
   /// Completions, as many as there are and `into` has room for; negative when the device fails.
   int poll(std::span<abi::Wc> into);
+  [[nodiscard]] const char* text_of(int status) const {
+    return port_.device->api().status_text(status);
+  }
   /// The next completion makes an event.
   Status arm();
+  /// Whether an event of its device tells that it has failed.
+  [[nodiscard]] bool is_concerned(const abi::AsyncEvent& event) const;
 
  private:
-  explicit QueuePair(const Port& port);
-  Status prepare(uint32_t sends, uint32_t receives, void* user);
+  QueuePair(const Port& port, const Options& options);
+  Status prepare();
+  /// How many reads may be under way.
+  [[nodiscard]] uint8_t reads() const { return (options_.access & abi::kRemoteRead) != 0 ? 1 : 0; }
   Status modify(abi::QpAttr& attr, int mask, const char* what);
 
   const Port port_;
+  const Options options_;
   const uint32_t psn_;  // where numbers of packets begin
   uint32_t inline_bytes_ = 0;
   abi::Cq* cq_ = nullptr;

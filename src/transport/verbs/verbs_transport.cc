@@ -1,5 +1,6 @@
 #include "transport/verbs/verbs_transport.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/descriptors.h"
@@ -34,8 +35,16 @@ class VerbsTransport final : public Transport {
     HETCCL_TRY(reserve_descriptors(channels * kDescriptors));
     return core_->reserve(channels);
   }
+  [[nodiscard]] bool registers() const override { return true; }
+  Result<std::unique_ptr<Registration>> register_memory(const Memory& memory) override {
+    return core_->registry().add(memory);
+  }
+  [[nodiscard]] size_t n_cards() const override { return core_->registry().devices().size(); }
+  Status copy_by_card(size_t card, void* to, const void* from, size_t bytes,
+                      const WaitLimit& limit) override;
   void forget(uint64_t communicator, int self) override { control_.forget(communicator, self); }
   bool progress() override { return core_->progress(); }
+  void arm(bool on) override { core_->arm(on); }
   [[nodiscard]] int poll_fd() const override { return core_->fd(); }
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
   [[nodiscard]] uint64_t bytes_sent() const override {
@@ -46,6 +55,10 @@ class VerbsTransport final : public Transport {
   Result<Control::Path> path_to(const PeerId& id, const Address& address);
   Result<std::unique_ptr<Channel>> open(int peer, const verbs::Port& port, net::Wire wire);
   [[nodiscard]] std::vector<verbs::Offer> offers() const;
+  // All ranks have the same HETCCL_TRANSPORT.
+  [[nodiscard]] verbs::Reach least_reach() const {
+    return core_->config().transport.empty() ? verbs::Reach::Routed : verbs::Reach::Named;
+  }
 
   const std::vector<std::string> ports_;
   const std::shared_ptr<Core> core_;
@@ -65,7 +78,8 @@ Result<Address> VerbsTransport::listen() {
 
 bool VerbsTransport::can_reach(const Address& peer) const {
   const auto endpoint = verbs::decode(peer);
-  return endpoint.ok() && verbs::choose_pair(offers(), endpoint.value().offers, 0, 1).has_value();
+  return endpoint.ok() &&
+         verbs::choose_pair(offers(), endpoint.value().offers, 0, 1, least_reach()).has_value();
 }
 
 void VerbsTransport::connect_later(const PeerId& id, const Address& address,
@@ -76,8 +90,11 @@ void VerbsTransport::connect_later(const PeerId& id, const Address& address,
 
 Result<Control::Path> VerbsTransport::path_to(const PeerId& id, const Address& address) {
   HETCCL_ASSIGN(verbs::Endpoint theirs, verbs::decode(address));
-  const auto pair = verbs::choose_pair(offers(), theirs.offers, id.self, id.peer);
-  if (!pair) return error(ErrorCode::Unsupported, "no two ports can reach each other");
+  const auto pair = verbs::choose_pair(offers(), theirs.offers, id.self, id.peer, least_reach());
+  if (!pair)
+    return error(ErrorCode::Unsupported,
+                 "no two RDMA ports of the ranks are in networks that reach each other: name "
+                 "others with HETCCL_RDMA_DEVICES, or set HETCCL_TRANSPORT=tcp");
   HETCCL_TRY(reserve(1));
   const verbs::Port& port = core_->ports()[pair->first];
   return Control::Path{std::move(theirs.listener), [this, peer = id.peer, &port](net::Wire wire) {
@@ -85,10 +102,62 @@ Result<Control::Path> VerbsTransport::path_to(const PeerId& id, const Address& a
                        }};
 }
 
+Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, size_t bytes,
+                                    const WaitLimit& limit) {
+  const verbs::Registry& known = core_->registry();
+  const auto& device = known.devices()[card];
+  const auto port = std::find_if(core_->ports().begin(), core_->ports().end(),
+                                 [&](const verbs::Port& one) { return one.device == device; });
+  const auto* const source = known.find(static_cast<const std::byte*>(from));
+  const auto* const target = known.find(static_cast<const std::byte*>(to));
+  if (source == nullptr || target == nullptr)
+    return error(ErrorCode::InvalidArgument, "to, from: memory that is not registered");
+  const auto part = [&](size_t length) {
+    return verbs::abi::Sge{reinterpret_cast<uintptr_t>(from), static_cast<uint32_t>(length),
+                           source->region(card).local_key()};
+  };
+  const uint32_t key = target->region(card).remote_key();
+  const auto copy = [&]() -> Status {
+    HETCCL_ASSIGN(auto loopback, verbs::Loopback::create(*port, core_->config(), nullptr));
+    HETCCL_TRY(loopback->write(part(bytes), to, key));
+    HETCCL_TRY(loopback->finish(limit));
+    if (!target->needs_flush()) return {};
+    HETCCL_TRY(loopback->read(part(1), to, key));  // the byte that is there
+    return loopback->finish(limit);
+  };
+  return copy().with(format("trying %s", port->name.c_str()));
+}
+
 Result<std::unique_ptr<Channel>> VerbsTransport::open(int peer, const verbs::Port& port,
                                                       net::Wire wire) {
   HETCCL_ASSIGN(auto channel, VerbsChannel::create(peer, port, std::move(wire), core_));
   return std::unique_ptr<Channel>(std::move(channel));
+}
+
+// Without this, memory that is registered is copied in the process that forks, and the device goes
+// on with the child's: where the kernel does not copy such memory for the child at once.
+void prepare_for_forks(const verbs::Api& api, const Log& log) {
+  if (api.is_fork_initialized != nullptr && api.is_fork_initialized() != verbs::abi::kForkDisabled)
+    return;
+  const int failure = api.fork_init();
+  if (failure != 0)
+    log.warn(
+        "RDMA is not safe if this process forks (%s): another library has used libibverbs before. "
+        "Set RDMAV_FORK_SAFE=1, or do not fork",
+        system_error("ibv_fork_init", failure).message().c_str());
+}
+
+// A rank offers its peers so many ports: the fastest.
+void leave_out_slowest(std::vector<verbs::Port>& ports) {
+  std::vector<verbs::Port*> usable;
+  for (verbs::Port& port : ports) {
+    if (port.unusable.empty()) usable.push_back(&port);
+  }
+  std::stable_sort(usable.begin(), usable.end(),
+                   [](const verbs::Port* a, const verbs::Port* b) { return a->mbps > b->mbps; });
+  for (size_t i = verbs::kMaxOffers; i < usable.size(); ++i)
+    usable[i]->unusable =
+        format("a rank uses %zu ports (HETCCL_RDMA_DEVICES chooses which)", verbs::kMaxOffers);
 }
 
 }  // namespace
@@ -100,16 +169,21 @@ Result<std::unique_ptr<Transport>> make_verbs_transport(const Config& config, co
 
 Result<std::unique_ptr<Transport>> make_verbs_transport(std::shared_ptr<const verbs::Api> api,
                                                         const Config& config, const Log& log) {
+  prepare_for_forks(*api, log);
   HETCCL_ASSIGN(auto ports, verbs::find_ports(api, config));
+  leave_out_slowest(ports);
   std::vector<std::string> lines;
   std::string reasons;
+  bool excluded = false;
   for (const verbs::Port& port : ports) {
     lines.push_back(port.describe());
     reasons += (reasons.empty() ? "" : "; ") + lines.back();
+    excluded = excluded || port.excluded;
   }
   std::erase_if(ports, [](const verbs::Port& port) { return !port.unusable.empty(); });
-  if (ports.empty()) return error(ErrorCode::Unsupported, "%s", reasons.c_str());
-  if (ports.size() > verbs::kMaxOffers) ports.resize(verbs::kMaxOffers);
+  if (ports.empty())
+    return error(excluded ? ErrorCode::InvalidArgument : ErrorCode::SystemError, "%s",
+                 reasons.c_str());
   HETCCL_ASSIGN(auto core, Core::create(std::move(ports), config));
   return std::unique_ptr<Transport>(
       std::make_unique<VerbsTransport>(std::move(lines), log, std::move(core)));

@@ -19,8 +19,9 @@ inline constexpr int kVerbsScore = 20;
 int score_verbs(const ChannelEnd& local, const ChannelEnd& peer);
 
 /// Uses what transport/tcp uses of the configuration for the connections over which ranks prove
-/// themselves, and HETCCL_RDMA_*. Unsupported where the host has no port that can be used, with the
-/// reason of each; SystemError where too little memory may be locked.
+/// themselves, and HETCCL_RDMA_*. Unsupported where the host has no library or no device;
+/// SystemError with each port's reason where none can be used, InvalidArgument where a setting
+/// excludes it, and SystemError where too little memory may be locked.
 Result<std::unique_ptr<Transport>> make_verbs_transport(const Config& config, const Log& log);
 /// The same over that library.
 Result<std::unique_ptr<Transport>> make_verbs_transport(std::shared_ptr<const verbs::Api> api,

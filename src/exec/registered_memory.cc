@@ -1,0 +1,188 @@
+#include "exec/registered_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "exec/card_trial.h"
+
+namespace hetccl::exec {
+namespace {
+
+// Allocators of GPU memory take few large pieces; more than these are registered by turns.
+constexpr size_t kMost = 256;
+constexpr uint64_t kLooksEvery = 16;  // calls, for memory that was freed: a look asks the driver
+
+transport::Memory memory_of(const device::Allocation& allocation, const device::DmaBuf& exported,
+                            bool needs_flush) {
+  const bool on_device = allocation.on_device;
+  return {.data = allocation.base,
+          .bytes = allocation.bytes,
+          .kind = on_device ? transport::MemoryKind::Device : transport::MemoryKind::Host,
+          .dmabuf = exported.fd.get(),
+          .dmabuf_offset = exported.offset,
+          .needs_flush = on_device && needs_flush};
+}
+
+bool contains(const device::Allocation& allocation, const std::byte* at) {
+  return at >= allocation.base && at < allocation.base + allocation.bytes;
+}
+
+bool is_same(const device::Allocation& one, const device::Allocation& other) {
+  return one.base == other.base && one.bytes == other.bytes && one.id == other.id;
+}
+
+}  // namespace
+
+RegisteredMemory::RegisteredMemory(device::Device& device,
+                                   std::vector<transport::Transport*> transports)
+    : device_(device) {
+  for (transport::Transport* const one : transports) transports_.push_back({one});
+}
+
+bool RegisteredMemory::reaches(const transport::Transport& transport) const {
+  return why_not(transport).empty();
+}
+
+std::string RegisteredMemory::why_not(const transport::Transport& transport) const {
+  for (const Transport& one : transports_)
+    if (one.transport == &transport) return one.why_not;
+  return "it registers no memory";
+}
+
+void RegisteredMemory::try_cards(const WaitLimit& limit) {
+  const bool of_host = (device_.capabilities() & device::kHostAccessible) != 0;
+  std::call_once(tried_, [&] {
+    for (Transport& one : transports_) {
+      if (of_host) continue;
+      one.why_not.clear();  // what is registered meanwhile is the trial's own
+      Status status;
+      for (size_t card = 0; status.ok() && card < one.transport->n_cards(); ++card)
+        status = try_card(*one.transport, card, limit);
+      if (status.ok() && one.transport->n_cards() == 0) one.why_not = "it reaches no device";
+      if (!status.ok()) one.why_not = status.message();
+    }
+  });
+}
+
+Status RegisteredMemory::try_card(transport::Transport& transport, size_t card,
+                                  const WaitLimit& limit) {
+  HETCCL_ASSIGN(auto trial, CardTrial::prepare(device_));
+  std::vector<Hold> holds;
+  for (const auto& [data, bytes] : trial->memory())
+    if (!hold(data, bytes, holds)) return why_unknown(data);
+  return trial->run(transport, card, limit);
+}
+
+// What is refused is remembered, so that no call asks for it again.
+std::shared_ptr<RegisteredMemory::Entry> RegisteredMemory::make_entry(
+    const device::Allocation& allocation) const {
+  auto entry = std::make_shared<Entry>();
+  entry->allocation = allocation;
+  entry->refused = register_with_all(*entry);
+  return entry;
+}
+
+// With all transports that are to know such memory.
+Status RegisteredMemory::register_with_all(Entry& entry) const {
+  const bool on_device = entry.allocation.on_device;
+  device::DmaBuf exported;
+  Status no_dmabuf;
+  if (on_device) {
+    auto made = device_.export_memory(entry.allocation);
+    if (made.ok()) exported = std::move(made).value();
+    no_dmabuf = made.status();
+  }
+  const transport::Memory memory = memory_of(entry.allocation, exported, device_.needs_flush());
+  for (const Transport& one : transports_) {
+    if (on_device && !one.why_not.empty()) continue;
+    auto made = one.transport->register_memory(memory);
+    if (!made.ok() && !no_dmabuf.ok()) return made.status().with(no_dmabuf.message());
+    HETCCL_TRY(made.status());
+    if (made.value() != nullptr) entry.registrations.push_back(std::move(made).value());
+  }
+  return {};
+}
+
+const std::shared_ptr<RegisteredMemory::Entry>& RegisteredMemory::entry_of(
+    const device::Allocation& allocation) {
+  std::shared_ptr<Entry>& entry = entries_[allocation.base];
+  if (entry != nullptr && is_same(entry->allocation, allocation)) return entry;
+  entry.reset();
+  entry = make_entry(allocation);
+  return entry;
+}
+
+Status RegisteredMemory::why_unknown(const void* data) {
+  const auto allocation = device_.find_allocation(data);
+  if (!allocation)
+    return error(ErrorCode::Unsupported, "%s does not say what memory lies at %p",
+                 device_.vendor().c_str(), data);
+  const std::lock_guard lock(mutex_);
+  return entry_of(*allocation)->refused;
+}
+
+std::shared_ptr<RegisteredMemory::Entry> RegisteredMemory::find_kept(const std::byte* at) const {
+  const auto after = kept_.upper_bound(at);
+  if (after == kept_.begin()) return nullptr;
+  const std::shared_ptr<Entry>& entry = std::prev(after)->second;
+  return contains(entry->allocation, at) ? entry : nullptr;
+}
+
+bool RegisteredMemory::hold(const void* data, size_t bytes, std::vector<Hold>& holds) {
+  const std::lock_guard lock(mutex_);
+  ++uses_;
+  if (uses_ % kLooksEvery == 0) forget_one_freed();
+  const auto* at = static_cast<const std::byte*>(data);
+  for (const std::byte* const end = at + bytes; at < end;) {
+    if (auto kept = find_kept(at); kept != nullptr) {
+      at = kept->allocation.base + kept->allocation.bytes;
+      holds.push_back(std::move(kept));
+      continue;
+    }
+    const auto allocation = device_.find_allocation(at);
+    if (!allocation) return false;
+    const std::shared_ptr<Entry>& entry = entry_of(*allocation);
+    entry->used = uses_;
+    if (!entry->refused.ok()) return false;
+    holds.push_back(entry);
+    at = allocation->base + allocation->bytes;
+  }
+  if (entries_.size() > kMost) make_room();
+  return true;
+}
+
+Result<RegisteredMemory::Hold> RegisteredMemory::keep(void* data, size_t bytes) {
+  const device::Allocation promised{.base = static_cast<std::byte*>(data), .bytes = bytes};
+  auto entry = make_entry(promised);
+  HETCCL_TRY(entry->refused);
+  const std::lock_guard lock(mutex_);
+  kept_[promised.base] = entry;
+  return Hold(entry.get(), [this, entry](const void*) {
+    const std::lock_guard ending(mutex_);
+    const auto known = kept_.find(entry->allocation.base);
+    if (known != kept_.end() && known->second == entry) kept_.erase(known);
+  });
+}
+
+// Calls that use what is dropped keep it until they end.
+void RegisteredMemory::make_room() {
+  const auto oldest = std::min_element(
+      entries_.begin(), entries_.end(),
+      [](const auto& one, const auto& other) { return one.second->used < other.second->used; });
+  entries_.erase(oldest);
+}
+
+// A dma-buf keeps memory that its user has freed.
+void RegisteredMemory::forget_one_freed() {
+  auto next = entries_.upper_bound(looked_at_);
+  if (next == entries_.end()) next = entries_.begin();
+  if (next == entries_.end()) return;
+  looked_at_ = next->first;
+  const auto now = device_.find_allocation(next->first);
+  if (!now || !is_same(*now, next->second->allocation)) entries_.erase(next);
+}
+
+}  // namespace hetccl::exec

@@ -1,0 +1,202 @@
+// Memory of devices over RDMA, with fakes of both: what cards move themselves, what is registered
+// and for how long, and what happens where a card does not reach it.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "comm/ranks.h"
+#include "fake/cases.h"
+#include "fake/fake_verbs.h"
+#include "transport/verbs/verbs_transport.h"
+
+namespace hetccl {
+namespace {
+
+using comm::Communicator;
+using fake::Case;
+using fake::FakeDevice;
+using fake::FakeOptions;
+using Body = std::function<void(int, FakeDevice&, std::shared_ptr<Communicator>)>;
+using Bytes = std::vector<std::byte>;
+
+// Each rank is a host of its own.
+std::vector<Config> hosts(size_t n) {
+  std::vector<Config> configs(n);
+  for (size_t i = 0; i < n; ++i) {
+    configs[i].host_id = format("host%zu", i);
+    configs[i].cluster = format("%zu", i);
+    configs[i].transport = "verbs";
+    configs[i].socket_ifname = "=lo";
+    configs[i].slice_bytes = 64 << 10;
+    configs[i].init_timeout_ms = configs[i].timeout_ms = fake::kHangMs;
+  }
+  return configs;
+}
+
+void use_fake_verbs(comm::Adaptors& adaptors) {
+  for (comm::TransportRow& row : adaptors.transports) {
+    if (row.name != "verbs") continue;
+    row.make = [](const Config& config, const Log& log, Waker&) {
+      return transport::make_verbs_transport(fake::verbs_api(), config, log);
+    };
+  }
+}
+
+void on_devices(const std::vector<Config>& configs, const FakeOptions& options, const Body& body) {
+  comm::on_fake_devices(configs, options, body, use_fake_verbs);
+}
+
+void run_random_cases(const std::vector<Config>& configs, const FakeOptions& options,
+                      uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::string> labels;
+  for (const Config& config : configs) labels.push_back(config.cluster);
+  std::vector<Case> tests;
+  for (int i = 0; i < 40; ++i)
+    tests.push_back(fake::random_case(random, labels, i % 8 == 0 ? 200'000 : 3000));
+  on_devices(configs, options, [&](int rank, auto& device, const auto& communicator) {
+    const auto stream = device.create_stream().value();
+    for (const Case& test : tests) {
+      std::vector<Bytes> inputs;
+      for (int r = 0; r < test.n_ranks(); ++r) inputs.push_back(input_of(test, r));
+      CHECK(comm::run(test, rank, device, *communicator, *stream, inputs) == "");
+    }
+    CHECK(communicator->finish().ok());
+  });
+}
+
+Status send_or_receive(Communicator& communicator, device::Stream& stream, int rank, void* data,
+                       size_t bytes) {
+  const exec::Message message{
+      .send = rank == 0, .peer = 1 - rank, .data = data, .type = DataType::Uint8, .count = bytes};
+  return communicator.dispatch().call(std::span(&message, 1), stream.native());
+}
+
+// Rank 0 sends `bytes` to rank 1, in the memory given, and rank 1 looks at what came.
+void pass_message(int rank, FakeDevice& device, Communicator& communicator, device::Stream& stream,
+                  void* memory, size_t bytes, uint8_t seed) {
+  Bytes sent(bytes), got(bytes);
+  for (size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>(i * 7 + seed);
+  if (rank == 0) device.upload(memory, sent.data(), bytes);
+  const Status status = send_or_receive(communicator, stream, rank, memory, bytes);
+  CHECK_MESSAGE(status.ok(), status.message());
+  CHECK(device.synchronize(fake::kHang));
+  device.download(got.data(), memory, bytes);
+  CHECK(got == sent);
+}
+
+TEST_CASE("cards read and write the memory of devices: the values of collectives are right") {
+  for (const size_t n : {2UL, 3UL}) {
+    CAPTURE(n);
+    fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+    fabric.late = 3;
+    run_random_cases(hosts(n), {.seed = n, .max_delay_us = 20}, n);
+    CHECK(fabric.violations == 0);
+    CHECK(fabric.overflows == 0);
+    CHECK(fabric.device_bytes > 1'000'000);  // a trial moves 131,072 for each rank
+    CHECK(fabric.regions == 0);
+    CHECK(fabric.queue_pairs == 0);
+  }
+}
+
+TEST_CASE("what a card writes is seen at once, or after a flush, and a trial tells of neither") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  fabric.holds_writes = true;
+  run_random_cases(hosts(2), {.max_delay_us = 5, .needs_flush = true}, 4);
+  CHECK(fabric.device_bytes > 1'000'000);
+  // A device that does not say that it needs a flush: its card is found out, and left out.
+  fake::VerbsFabric& other = fake::reset_verbs_fabric();
+  other.holds_writes = true;
+  run_random_cases(hosts(2), {.max_delay_us = 5}, 5);
+  CHECK(other.device_bytes < 1'000'000);
+  CHECK(other.violations == 0);
+}
+
+TEST_CASE("where memory is not exported, devices refuse it, or the user does, hosts carry it") {
+  const auto moved = [](const FakeOptions& options, bool dmabufs, bool wanted) {
+    fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+    fabric.dmabufs = dmabufs;
+    std::vector<Config> configs = hosts(2);
+    for (Config& config : configs) config.rdma_gpu = wanted;
+    run_random_cases(configs, options, 6);
+    CHECK(fabric.dmabuf_regions == 0);
+    return fabric.device_bytes;
+  };
+  CHECK(moved({.max_delay_us = 5, .exports = false}, true, true) == 0);
+  CHECK(moved({.max_delay_us = 5}, false, true) == 0);
+  CHECK(moved({.max_delay_us = 5}, true, false) == 0);
+  CHECK(moved({.max_delay_us = 5}, true, true) > 0);
+}
+
+TEST_CASE("messages of every length arrive in memory of devices") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  on_devices(hosts(2), {.max_delay_us = 10}, [&](int rank, auto& device, const auto& made) {
+    const auto stream = device.create_stream().value();
+    void* memory = device.allocate(4 << 20).value();
+    uint8_t seed = 0;
+    for (const size_t bytes : {0UL, 1UL, 100UL, 8088UL, 8089UL, 70'000UL, 524'288UL, 3'000'001UL})
+      pass_message(rank, device, *made, *stream, memory, bytes, ++seed);
+    device.free(memory);
+    CHECK(made->finish().ok());
+  });
+  CHECK(fabric.violations == 0);
+  CHECK(fabric.device_bytes > 7'000'000);
+}
+
+// The same address, other memory: keys of what was there before reach nothing.
+TEST_CASE("memory is registered once, anew when it was freed and is used again, and let go of") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  on_devices(hosts(2), {.max_delay_us = 5}, [&](int rank, auto& device, const auto& made) {
+    const auto stream = device.create_stream().value();
+    const auto pass = [&](void* memory, uint8_t seed) {
+      pass_message(rank, device, *made, *stream, memory, 100'000, seed);
+    };
+    void* const first = device.allocate(100'000).value();
+    pass(first, 1);
+    const uint64_t before = fabric.registered;
+    for (uint8_t i = 0; i < 20; ++i) pass(first, i);
+    if (rank == 0) CHECK(fabric.registered <= before + 1);  // rank 1 may come later
+    for (uint8_t i = 0; i < 20; ++i) {
+      device.free(first);
+      void* const again = device.allocate(100'000).value();
+      REQUIRE(again == first);
+      pass(again, i);
+    }
+    CHECK(fabric.registered >= before + 19);
+    device.free(first);
+    // Others' calls find that it was freed.
+    void* const other = device.allocate(300'000).value();
+    for (uint8_t i = 0; i < 100; ++i) pass(other, i);
+    device.free(other);
+    CHECK(made->finish().ok());
+  });
+  CHECK(fabric.violations == 0);
+  CHECK(fabric.regions == 0);
+}
+
+TEST_CASE("a card that fails in mid-collective is an error on all ranks") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  fabric.fails_from = 3000;  // when the communicator has been made
+  on_devices(hosts(2), {.max_delay_us = 5}, [&](int, auto& device, const auto& made) {
+    const auto stream = device.create_stream().value();
+    constexpr uint64_t kCount = 1 << 20;
+    void* memory = device.allocate(kCount * 4).value();
+    comm::CollectiveArguments call{
+        {.collective = Collective::AllReduce, .type = DataType::Float32, .count = kCount},
+        memory,
+        memory};
+    for (int i = 0; i < 500 && made->dispatch().failure().ok(); ++i) {
+      if (!made->dispatch().call(call, stream->native()).ok()) break;
+      CHECK(device.synchronize(fake::kHang));
+    }
+    const std::string why = made->dispatch().failure().message();
+    CHECK_MESSAGE(why.find("RDMA") != std::string::npos, why);
+    device.free(memory);
+  });
+}
+
+}  // namespace
+}  // namespace hetccl
