@@ -166,9 +166,10 @@ TransportRow verbs() {
           .left_out = [](const Config& config) -> std::string {
             if (!config.transport.empty() && config.transport != "verbs")
               return "switched off by HETCCL_TRANSPORT=" + config.transport;
-            return config.encrypt && !config.vendor_cleartext
-                       ? "RDMA does not encrypt, and HETCCL_ENCRYPT=1 without "
-                         "HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
+            const bool admitted = config.vendor_cleartext && config.transport == "verbs";
+            return config.encrypt && !admitted
+                       ? "RDMA does not encrypt: with HETCCL_ENCRYPT=1 it takes both "
+                         "HETCCL_TRANSPORT=verbs and HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
                        : "";
           },
           .make = [](const Config& config, const Log& log,

@@ -36,6 +36,7 @@ struct VerbsFabric {
   bool holds_writes = false;
   int fork_support = 0;  ///< as ibv_is_fork_initialized tells it
   bool fork_init_fails = false;
+  int connect_failure = 0;  ///< an errno with which no queue pair gets ready to receive
   /// The sends and writes of a queue pair complete with `failure` from this one on; 0: none.
   uint32_t fails_from = 0;
   int failure = transport::verbs::abi::kWcRetryExceeded;

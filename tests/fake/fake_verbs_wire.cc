@@ -318,6 +318,8 @@ int modify_qp(abi::Qp* qp, abi::QpAttr* attr, int mask) {
   if (attr->state != now.state + 1 || attr->state > abi::kQpReadyToSend ||
       mask != kMasks[attr->state] || !is_sound(pair, *attr))
     return EINVAL;
+  if (attr->state == abi::kQpReadyToReceive && state().fabric.connect_failure != 0)
+    return state().fabric.connect_failure;
   pair.reads = attr->state == abi::kQpReadyToReceive ? attr->max_peer_reads : attr->max_reads;
   const abi::QpAttr before = std::exchange(now, *attr);
   if (attr->state != abi::kQpInit) {
