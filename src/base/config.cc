@@ -153,8 +153,8 @@ constexpr std::array kRows = {
         Flag{&Config::mpi_cleartext}},
     Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "
-         "they do not encrypt, and hetccl use RDMA, which cannot; 0 makes one cluster of each "
-         "host's GPUs, and hetccl's encrypted connections join them"},
+         "they do not encrypt, and with HETCCL_TRANSPORT=verbs hetccl use RDMA, which cannot; 0 "
+         "makes one cluster of each host's GPUs, and hetccl's encrypted connections join them"},
         Flag{&Config::vendor_cleartext},
         Agreement::AllRanks},
     Row{{"HETCCL_CARD_MBPS", "text", "",

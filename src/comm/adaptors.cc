@@ -162,12 +162,14 @@ TransportRow shm() {
 }
 
 // Of a transport that does not encrypt. `what` moves the data.
-std::string why_left_out(const Config& config, const char* transport, const char* what) {
+std::string why_left_out(const Config& config, const std::string& transport, const char* what) {
   if (!config.transport.empty() && config.transport != transport)
     return "switched off by HETCCL_TRANSPORT=" + config.transport;
-  return config.encrypt && !config.vendor_cleartext
+  const bool admitted = config.vendor_cleartext && config.transport == transport;
+  return config.encrypt && !admitted
              ? std::string(what) +
-                   " does not encrypt, and HETCCL_ENCRYPT=1 without HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
+                   " does not encrypt: with HETCCL_ENCRYPT=1 it takes both HETCCL_TRANSPORT=" +
+                   transport + " and HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
              : "";
 }
 

@@ -49,8 +49,12 @@ TEST_CASE("RDMA comes before TCP between hosts, and stays out of a host") {
   const auto& verbs = *std::find_if(rows.begin(), rows.end(),
                                     [](const TransportRow& row) { return row.name == "verbs"; });
   CHECK(verbs.left_out(config).find("HETCCL_ENCRYPT=1") != std::string::npos);
-  config.vendor_cleartext = true;
+  config.vendor_cleartext = true;  // of vendors' libraries alone
+  CHECK(verbs.left_out(config).find("HETCCL_TRANSPORT=verbs") != std::string::npos);
+  config.transport = "verbs";
   CHECK(verbs.left_out(config).empty());
+  config.vendor_cleartext = false;
+  CHECK_FALSE(verbs.left_out(config).empty());
 }
 
 TEST_CASE("a net plug-in comes first between hosts, where the user names one") {

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -362,6 +363,16 @@ TEST_CASE("a message that is waited for without sleep costs posts and polls alon
     transport->arm(true);
   }
   CHECK(fabric.arms <= arms + 2);
+}
+
+TEST_CASE("a queue pair that the device does not connect is an error with peer, port and remedy") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  fabric.connect_failure = ETIMEDOUT;
+  Pair pair;
+  pair.until([&] { return !pair.channels[0]->status().ok(); });
+  const std::string& message = pair.channels[0]->status().message();
+  for (const char* part : {"rank 1", "fake0:1", "HETCCL_TRANSPORT=tcp", "timed out"})
+    CHECK_MESSAGE(has(message, part), message);
 }
 
 // Credits hold the sender back before the receiver has no receive left, and queues before they are

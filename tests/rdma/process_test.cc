@@ -6,8 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "fake/patience.h"
@@ -24,15 +27,19 @@ bool skipped() {
   return std::getenv("HETCCL_TEST_RDMA") == nullptr;
 }
 
-// A user's, since root locks what it likes. Whether the error names the limit.
-bool names_the_limit() {
+// Starts as a user, since root locks what it likes. What is wrong; empty: nothing.
+std::string start_with_little_memory() {
   constexpr rlim_t kTooLittle = 1 << 20;
   constexpr uid_t kUser = 1000;
   const rlimit limit{kTooLittle, kTooLittle};
-  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setuid(kUser) != 0) return false;
+  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setuid(kUser) != 0) return "cannot be a user";
   hetcclUniqueId id;
-  if (hetcclGetUniqueId(&id) == hetcclSuccess) return false;
-  const char* text = hetcclGetLastError(nullptr);
+  return hetcclGetUniqueId(&id) == hetcclSuccess ? "" : hetcclGetLastError(nullptr);
+}
+
+bool names_the_limit() {
+  const std::string told = start_with_little_memory();
+  const char* text = told.c_str();
   std::fprintf(stderr, "%s\n", text);
   return std::strstr(text, "HETCCL_TRANSPORT=verbs") != nullptr &&
          std::strstr(text, "ulimit -l") != nullptr;
@@ -68,11 +75,55 @@ TEST_CASE("a killed rank becomes an error that names it" * doctest::skip(skipped
   }
 }
 
+// Whether a child finds that `holds`.
+bool in_child(bool (*holds)()) {
+  const pid_t child = fork();
+  if (child == 0) _exit(holds() ? 0 : 1);
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
 TEST_CASE("too little memory that may be locked is named" * doctest::skip(skipped())) {
   const Settings settings({{"HETCCL_TRANSPORT", std::string("verbs")}});
-  const pid_t child = fork();
-  if (child == 0) _exit(names_the_limit() ? 0 : 1);
-  int status = -1;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  CHECK(in_child(names_the_limit));
+}
+
+TEST_CASE("who names no transport needs no memory that may be locked" * doctest::skip(skipped())) {
+  CHECK(in_child([] { return start_with_little_memory().empty(); }));
+}
+
+// Children write to copies of what the device reads and writes.
+TEST_CASE("a rank that forks while data moves gets the right values" * doctest::skip(skipped())) {
+  const Settings settings({{"HETCCL_TRANSPORT", std::string("verbs")}});
+  constexpr int kCalls = 30, kChildren = 20;
+  ForkedRanks ranks(2, [&](Rank& rank) -> Report {
+    setenv("HETCCL_HOSTID", ("host" + std::to_string(rank.rank)).c_str(), 1);
+    hetcclComm_t comm = hetccl::process::join(rank, std::to_string(rank.rank).c_str());
+    rank.ready();
+    std::vector<float> data(1 << 18);
+    std::thread forks([&] {
+      for (int i = 0; i < kChildren; ++i) {
+        const pid_t child = fork();
+        if (child == 0) {
+          std::memset(data.data(), 0xff, data.size() * sizeof(float));
+          _exit(0);
+        }
+        waitpid(child, nullptr, 0);
+      }
+    });
+    Report report = "right";
+    for (int call = 1; call <= kCalls; ++call) {
+      std::fill(data.begin(), data.end(), static_cast<float>(call * (rank.rank + 1)));
+      const auto wrong = [&](float one) { return one != static_cast<float>(3 * call); };
+      if (hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclSum, comm,
+                          nullptr) != hetcclSuccess)
+        report = hetcclGetLastError(nullptr);
+      else if (std::any_of(data.begin(), data.end(), wrong))
+        report = "wrong values in call " + std::to_string(call);
+    }
+    forks.join();
+    hetcclCommDestroy(comm);
+    return report;
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(ranks.report(rank, hetccl::fake::kHang) == "right");
 }

@@ -2,9 +2,11 @@
 // an error that names it, and no memory is reached that was not granted.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -40,7 +42,9 @@ struct Wire {
     address = transport->listen().value();
     port = find_ports(fake::verbs_api(), Config()).value().front();
     bool again = false;
-    region = port.device->register_memory(memory.data(), memory.size(), abi::kLocalWrite, &again)
+    region = port.device
+                 ->register_memory(memory.data(), memory.size(),
+                                   abi::kLocalWrite | abi::kRemoteWrite, &again)
                  .value();
     queue = QueuePair::create(port, {.sends = kSends, .receives = kReceives}).value();
     for (uint32_t i = 0; i < kReceives; ++i) REQUIRE(queue->post_receive(i, at(i)).ok());
@@ -274,6 +278,114 @@ TEST_CASE("a peer whose words about its queue pair are none is named") {
   wire.say(Bytes(kQpAddressBytes, 0xff));
   wire.end_with_error();
   CHECK(wire.channel->status().message().find("rank 0 broke the protocol") != std::string::npos);
+}
+
+// A peer at random: whatever it does, this rank's memory beside the granted stays as it is, and an
+// error names the peer.
+class Stranger {
+ public:
+  explicit Stranger(uint32_t seed) : random_(seed) {
+    for (auto* buffer : {&received_, &short_}) {
+      std::fill(buffer->begin(), buffer->end(), kGuard);
+      wire_.channel->post_recv({buffer->data() + kEdge, buffer->size() - 2 * kEdge, info()});
+    }
+    for (auto* buffer : {&sent_, &short_sent_})
+      wire_.channel->post_send({buffer->data(), buffer->size(), info()});
+  }
+  void act() {
+    abi::Wc completion{};
+    while (wire_.queue->poll({&completion, 1}) == 1) take(completion);
+    const size_t what = pick(12);
+    if (what < 4)
+      send(pick(20) == 0 ? kKinds[pick(4)] : right_kind());
+    else if (what < 9 && !granted_.empty())
+      write(granted_[pick(8) == 0 ? pick(granted_.size()) : granted_.size() - 1]);
+    else if (what == 9 && pick(60) == 0)
+      (void)net::send_all(wire_.wire.fd(), &random_, 1 + pick(20), soon()).ok();
+    for (size_t i = pick(80); i > 0; --i) wire_.transport->progress();
+  }
+  void check() const {
+    for (const auto* buffer : {&received_, &short_}) {
+      CHECK(std::all_of(buffer->begin(), buffer->begin() + kEdge, is_guard));
+      CHECK(std::all_of(buffer->end() - kEdge, buffer->end(), is_guard));
+    }
+    const Status& status = wire_.channel->status();
+    CHECK((status.ok() || status.message().find("rank 0") != std::string::npos));
+  }
+  [[nodiscard]] bool ended() const { return !wire_.channel->status().ok(); }
+  [[nodiscard]] uint64_t received() const { return wire_.channel->recvs_completed(); }
+  [[nodiscard]] uint64_t sent() const { return wire_.channel->sends_completed(); }
+
+ private:
+  static constexpr FrameKind kKinds[] = {FrameKind::Whole, FrameKind::Long, FrameKind::Grant,
+                                         FrameKind::Credits};
+  static constexpr uint8_t kGuard = 0xa5;
+  static constexpr ptrdiff_t kEdge = 4096;
+  static bool is_guard(uint8_t byte) { return byte == kGuard; }
+  static MessageInfo info() { return {77, 0, 0, 0, {}}; }
+  size_t pick(size_t n) { return random_() % n; }
+  void take(const abi::Wc& completion) {
+    if (completion.status != 0 || completion.id >= kReceives) return;
+    const uint8_t* frame = wire_.memory.data() + completion.id * kSlotBytes;
+    if (completion.opcode == abi::kWcRecv && completion.bytes == kFrameBytes + kGrantBytes)
+      granted_.push_back(decode_grant(frame + kFrameBytes));
+    if (wire_.channel->status().ok())
+      (void)wire_.queue->post_receive(completion.id, again(completion));
+  }
+  abi::Sge again(const abi::Wc& completion) {
+    return wire_.at(static_cast<uint32_t>(completion.id));
+  }
+  bool errs() { return pick(25) == 0; }
+  FrameKind right_kind() {
+    if (next_ == 0) return FrameKind::Long;
+    if (next_ == 1) return FrameKind::Whole;
+    return offered_ < kLong ? FrameKind::Grant : FrameKind::Credits;
+  }
+  void send(FrameKind kind) {
+    const uint32_t credits = errs() ? 2 : 0;
+    if (kind == FrameKind::Credits) return wire_.send({kind, credits}, {});
+    if (kind == FrameKind::Grant) return wire_.send({kind, credits}, offer());
+    const uint64_t number = errs() ? pick(5) : next_++;
+    if (kind == FrameKind::Long) return wire_.send({kind, credits}, header(number, kLong, 0));
+    wire_.send({kind, credits}, header(number, 100, errs() ? pick(200) : 100));
+  }
+  Bytes offer() {
+    const size_t bytes = errs() ? pick(kLong) : std::min(kLong - offered_, kChunkBytes);
+    const size_t offset = errs() ? pick(kLong) : offered_;
+    offered_ = std::min(kLong, offered_ + bytes);
+    return grant({errs() ? pick(3) : 0, offset, bytes,
+                  reinterpret_cast<uintptr_t>(wire_.memory.data()), wire_.region.remote_key(),
+                  static_cast<uint32_t>(pick(kGrants + (errs() ? 1 : 0)))});
+  }
+  void write(const Grant& to) {
+    const size_t bytes = errs() ? pick(to.bytes + 5000) : to.bytes;
+    wire_.write(to, std::min(bytes, kChunkBytes), errs() ? kGrants : to.index);
+  }
+
+  Bytes received_ = Bytes(kLong + 2 * kEdge), short_ = Bytes(100 + 2 * kEdge);
+  Bytes sent_ = Bytes(kLong), short_sent_ = Bytes(50);
+  std::mt19937 random_;
+  std::vector<Grant> granted_;
+  uint64_t next_ = 0;
+  size_t offered_ = 0;  // of the long message that this rank sends
+  Wire wire_;
+};
+
+TEST_CASE("a peer that does anything at all reaches no memory beside its grants") {
+  uint64_t ended = 0, received = 0, sent = 0;
+  for (uint32_t seed = 1; seed <= 150; ++seed) {
+    CAPTURE(seed);
+    fake::reset_verbs_fabric(seed);
+    Stranger stranger(seed);
+    for (int i = 0; i < 60 && !stranger.ended(); ++i) stranger.act();
+    stranger.check();
+    ended += stranger.ended() ? 1 : 0;
+    received += stranger.received();
+    sent += stranger.sent();
+  }
+  CHECK(ended > 50);
+  CHECK(received > 10);
+  CHECK(sent > 10);
 }
 
 TEST_CASE("a peer that speaks by hand is understood") {

@@ -131,7 +131,7 @@ Status VerbsChannel::take_wire_bytes() {
   if (stage_ == Stage::Connected && !from_wire_.empty()) {
     if (from_wire_.front() != kReceiving) return defect("it does not say that it receives");
     from_wire_.erase(from_wire_.begin());
-    HETCCL_TRY(queue_->start_sending(core_->config()));
+    HETCCL_TRY(explain(queue_->start_sending(core_->config())));
     stage_ = Stage::Open;
     HETCCL_TRY(send_messages());
   }
@@ -149,7 +149,7 @@ Status VerbsChannel::meet() {
   const auto theirs = decode_qp(from_wire_.data());
   if (!theirs.ok()) return defect(theirs.status().message().c_str());
   from_wire_.erase(from_wire_.begin(), from_wire_.begin() + kQpAddressBytes);
-  HETCCL_TRY(queue_->start_receiving(theirs.value(), core_->config()));
+  HETCCL_TRY(explain(queue_->start_receiving(theirs.value(), core_->config())));
   stage_ = Stage::Connected;
   return write_wire(&kReceiving, 1);
 }
@@ -343,6 +343,15 @@ void VerbsChannel::keep(const Status& status) {
 
 Status VerbsChannel::closed() const {
   return error(ErrorCode::RemoteError, "connection to rank %d closed (by that rank)", peer_);
+}
+
+// Of a queue pair that the device does not connect, e.g. since it does not find the peer's port.
+Status VerbsChannel::explain(const Status& status) const {
+  if (status.ok()) return status;
+  return status.with(
+      format("RDMA to rank %d over %s cannot begin: check that the ports reach each other, name "
+             "others with HETCCL_RDMA_DEVICES, or set HETCCL_TRANSPORT=tcp",
+             peer_, port_.name.c_str()));
 }
 
 Status VerbsChannel::defect(const char* what) const {

@@ -156,6 +156,7 @@ class VerbsChannel final : public Channel, public Watched {
   [[nodiscard]] bool ended() const { return !status_.ok(); }
   void keep(const Status& status);
   [[nodiscard]] Status closed() const;
+  [[nodiscard]] Status explain(const Status& status) const;
   [[nodiscard]] Status defect(const char* what) const;
 
   const int peer_;

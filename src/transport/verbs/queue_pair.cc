@@ -18,7 +18,8 @@ constexpr uint8_t kRnrRetries = 6;      // of a receiver that has no receive pos
 constexpr uint8_t kMinRnrTimer = 12;    // 0.64 ms
 constexpr uint8_t kHops = 64;
 
-// Packets of a queue pair of this number that has gone do not fit.
+// A device drops packets whose numbers do not follow: so those of an earlier queue pair that had
+// the same number.
 uint32_t random_psn() {
   uint32_t psn = 0;
   net::random_bytes(&psn, sizeof psn);
