@@ -148,8 +148,8 @@ constexpr std::array kRows = {
              "full paths of at most 1024 bytes together, or names without a slash", Nature::File}},
     Row{{"HETCCL_ALLOW_MPI_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1 in MPI programs on several hosts, which end in MPI_Init without "
-         "it: 1 says that the MPI's network is trusted, since hetccl encrypts nothing that the MPI "
-         "carries; HETCCL_SECRET_FILE is needed, too (docs/mpi.md)"},
+         "it: 1 says that the MPI's network is trusted, since hetccl encrypts nothing that the "
+         "MPI carries; HETCCL_SECRET_FILE is needed, too (docs/mpi.md)"},
         Flag{&Config::mpi_cleartext}},
     Row{{"HETCCL_ALLOW_VENDOR_CLEARTEXT", "flag", "0",
          "with HETCCL_ENCRYPT=1: 1 lets vendors' libraries (NCCL) carry data between hosts, which "
@@ -180,11 +180,11 @@ constexpr std::array kRows = {
         Flag{&Config::deterministic},
         Agreement::AllRanks},
     Row{{"HETCCL_DUMP", "text", "",
-         "file to which a rank writes its last operations as JSON when a communicator fails; "
-         "%r is the rank, %p the process id, %c the communicator's number in the process; empty: "
+         "file to which a rank writes its last operations as JSON when a communicator fails; %r "
+         "is the rank, %p the process id, %c the communicator's number in the process; empty: "
          "nothing is written (hetcclCommDump and Communicator.dump() work at any time). The file "
-         "has "
-         "mode 600 and replaces a regular file of that name; links, FIFOs and devices are refused"},
+         "has mode 600 and replaces a regular file of that name; links, FIFOs and devices are "
+         "refused"},
         Text{&Config::dump, is_report_pattern, kPatternTakes, Nature::File}},
     Row{{"HETCCL_ENCRYPT", "flag", "0",
          "1 encrypts all TCP connections, control and data (TLS 1.3); shared memory stays as it "
@@ -206,8 +206,9 @@ constexpr std::array kRows = {
     Row{{"HETCCL_HOSTID", "text", "", "overrides the host's identity; equal on ranks of one host"},
         Text{&Config::host_id, is_label, "at most 255 printable ASCII characters"}},
     Row{{"HETCCL_HOST_THREADS", "integer", "0",
-         "threads that copy and reduce large messages of a rank of the host, the progress engine's "
-         "included; 0: its part of three quarters of the cores that it may use, at most 8"},
+         "threads that copy and reduce large messages of a rank of the host, the progress "
+         "engine's included; 0: its part of three quarters of the cores that it may use, at most "
+         "8"},
         IntegerRange{&Config::host_threads, 0, kMaxHostThreads}},
     Row{{"HETCCL_INIT_TIMEOUT_MS", "integer", "60000",
          "milliseconds that all ranks have to join a communicator; in PyTorch the group's timeout "
@@ -240,13 +241,17 @@ constexpr std::array kRows = {
          "path of the libnccl to use; empty: the process's own, else libnccl.so.2; \"none\": no "
          "library, so every GPU of NVIDIA is a cluster of its own"},
         Text{&Config::nccl_library, is_library, kLibraryTakes, Nature::File}},
+    Row{{"HETCCL_NET_PLUGIN", "text", "",
+         "NCCL's net plug-in that carries data between hosts, as NCCL_NET_PLUGIN names it: a "
+         "path, or aws-ofi for libnccl-net-aws-ofi.so; empty: none"},
+        Text{&Config::net_plugin, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_NVRTC_LIBRARY", "text", "",
-         "path of the libnvrtc that compiles kernels; empty: the process's own, else one by "
-         "name or beside the CUDA libraries that are loaded"},
+         "path of the libnvrtc that compiles kernels; empty: the process's own, else one by name "
+         "or beside the CUDA libraries that are loaded"},
         Text{&Config::nvrtc_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_PORT_RANGE", "text", "",
-         "\"first-last\": the ports to listen on, two for each rank on a host (three with "
-         "RDMA), of all its jobs together; empty lets the system choose"},
+         "\"first-last\": the ports to listen on, two for each rank on a host (one more for RDMA, "
+         "and for a net plug-in), of all its jobs together; empty lets the system choose"},
         Text{&Config::port_range, is_port_range, "first-last, both from 1 to 65535"}},
     Row{{"HETCCL_RCCL_LIBRARY", "text", "",
          "path of the librccl to use; empty: the process's own, else librccl.so.1; \"none\": no "
@@ -254,8 +259,7 @@ constexpr std::array kRows = {
         Text{&Config::rccl_library, is_library, kLibraryTakes, Nature::File}},
     Row{{"HETCCL_RDMA_DEVICES", "text", "",
          "RDMA devices to use: prefixes \"mlx5,bnxt\", \"^irdma\" for all others, \"=mlx5_0\" "
-         "exact; "
-         "empty: all"},
+         "exact; empty: all"},
         Text{&Config::rdma_devices, is_interface_list,
              "device names with commas, after ^ or = if wanted"}},
     Row{{"HETCCL_RDMA_GID_INDEX", "integer", "-1",
@@ -301,14 +305,13 @@ constexpr std::array kRows = {
     Row{{"HETCCL_SOCKET_FAMILY", "choice", "", "inet or inet6; empty allows both"},
         Text{&Config::socket_family, is_family, "inet or inet6"}},
     Row{{"HETCCL_SOCKET_IFNAME", "text", "",
-         "network interfaces to use, at whose addresses alone ports are open: prefixes \"eth,ib\", "
-         "\"^docker\" for all others, \"=eth0\" exact"},
+         "network interfaces to use, at whose addresses alone ports are open: prefixes "
+         "\"eth,ib\", \"^docker\" for all others, \"=eth0\" exact"},
         Text{&Config::socket_ifname, is_interface_list,
              "interface names with commas, after ^ or = if wanted"}},
     Row{{"HETCCL_TCP_STREAMS", "integer", "0",
          "sockets per TCP channel; 0: two, or one more than HETCCL_TCP_THREADS, or, if these are "
-         "more, "
-         "one for each network card of the host, at most eight"},
+         "more, one for each network card of the host, at most eight"},
         IntegerRange{&Config::tcp_streams, 0, 32},
         Agreement::AllRanks},
     Row{{"HETCCL_TCP_THREADS", "integer", "-1",
@@ -320,18 +323,17 @@ constexpr std::array kRows = {
     Row{{"HETCCL_TRACE", "text", "",
          "file to which a rank writes when each step of its collectives and messages ran, as a "
          "Chrome trace (Perfetto opens it), when a communicator is destroyed and at exit; %r, %p, "
-         "%c as for "
-         "HETCCL_DUMP; empty: nothing is traced"},
+         "%c as for HETCCL_DUMP; empty: nothing is traced"},
         Text{&Config::trace, is_report_pattern, kPatternTakes, Nature::File}},
     Row{{"HETCCL_TRANSPORT", "text", "",
-         "the transport between hosts: tcp, verbs (RDMA), or an adaptor's, as hetccl info names "
-         "them; where it cannot be used, init fails and says why. Empty: the best that both ends "
-         "have"},
+         "the transport between hosts: tcp, verbs (RDMA), ncclnet (a net plug-in), or an "
+         "adaptor's, as hetccl info names them; where it cannot be used, init fails and says why. "
+         "Empty: the best that both ends have"},
         Text{&Config::transport, is_label, "a transport's name"},
         Agreement::AllRanks},
     Row{{"HETCCL_TUNE", "choice", "off",
-         "online: while the job runs, settings of its collectives are tried beside each other, and "
-         "the fastest is kept; step: that with which the program's steps (hetccl.step) are "
+         "online: while the job runs, settings of its collectives are tried beside each other, "
+         "and the fastest is kept; step: that with which the program's steps (hetccl.step) are "
          "shortest; frozen: what HETCCL_TUNE_FILE says; off: what the cost model says, as with "
          "HETCCL_DETERMINISTIC=1"},
         Text{&Config::tune, is_tuning, "off, online, step or frozen"},
@@ -356,8 +358,8 @@ constexpr std::array kRows = {
     Row{{"HETCCL_WIRE", "text", "",
          "encodes what all-reduces and reduce-scatters (sums and averages of float32, float16 and "
          "bfloat16) send between clusters: int8, int4, e4m3 or e5m2, with :N in blocks of N "
-         "elements (32 to 512; 256), each with a scale, with :stochastic rounded at random. Empty: "
-         "nothing is encoded"},
+         "elements (32 to 512; 256), each with a scale, with :stochastic rounded at random. "
+         "Empty: nothing is encoded"},
         Text{&Config::wire, is_encoding, kEncodingsText},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_GATHER", "text", "",
@@ -366,8 +368,8 @@ constexpr std::array kRows = {
         Text{&Config::wire_gather, is_encoding, kEncodingsText},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_INSIDE", "flag", "0",
-         "1 encodes in communicators of one cluster, too, where its library exchanges messages; in "
-         "others sums inside clusters are exact"},
+         "1 encodes in communicators of one cluster, too, where its library exchanges messages; "
+         "in others sums inside clusters are exact"},
         Flag{&Config::wire_inside},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_LEAST_BYTES", "integer", "65536",
@@ -375,13 +377,13 @@ constexpr std::array kRows = {
         IntegerRange{&Config::wire_least_bytes, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_BELOW_MBPS", "integer", "0",
-         "between clusters encodes only if the slowest link carries fewer Mbit/s, of which each is "
-         "measured when the communicator is made; 0 encodes on any link"},
+         "between clusters encodes only if the slowest link carries fewer Mbit/s, of which each "
+         "is measured when the communicator is made; 0 encodes on any link"},
         IntegerRange{&Config::wire_below_mbps, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_SEED", "integer", "0",
-         "of stochastic encodings: with it the number of the call, the rank and the element decide "
-         "which way a code is rounded"},
+         "of stochastic encodings: with it the number of the call, the rank and the element "
+         "decide which way a code is rounded"},
         IntegerRange{&Config::wire_seed, 0, INT64_MAX}},
 };
 

@@ -63,6 +63,7 @@ struct Config {
   int64_t wire_seed = 0;              ///< HETCCL_WIRE_SEED: of stochastic encodings
   std::string transport;              ///< HETCCL_TRANSPORT: between hosts; "" lets hetccl choose
   std::string rdma_devices;           ///< HETCCL_RDMA_DEVICES: as HETCCL_SOCKET_IFNAME; "": all
+  std::string net_plugin;             ///< HETCCL_NET_PLUGIN: a path or a name; "": none is loaded
   int64_t rdma_gid_index = -1;        ///< HETCCL_RDMA_GID_INDEX: -1 lets hetccl choose
   bool rdma_gpu = true;               ///< HETCCL_RDMA_GPU: cards read and write memory of GPUs
   int64_t rdma_pkey = 0;              ///< HETCCL_RDMA_PKEY: a partition; 0: the first of the port

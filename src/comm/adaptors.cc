@@ -17,6 +17,7 @@
 #include "device/gpu/vendors.h"
 #include "device/host/host_device.h"
 #include "transport/adaptor/adaptor_transport.h"
+#include "transport/ncclnet/ncclnet_transport.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/verbs/verbs_transport.h"
@@ -160,20 +161,37 @@ TransportRow shm() {
                      Waker& waker) { return transport::make_shm_transport(&waker, log); }};
 }
 
+// Of a transport that does not encrypt. `what` moves the data.
+std::string why_left_out(const Config& config, const std::string& transport, const char* what) {
+  if (!config.transport.empty() && config.transport != transport)
+    return "switched off by HETCCL_TRANSPORT=" + config.transport;
+  const bool admitted = config.vendor_cleartext && config.transport == transport;
+  return config.encrypt && !admitted
+             ? std::string(what) +
+                   " does not encrypt: with HETCCL_ENCRYPT=1 it takes both HETCCL_TRANSPORT=" +
+                   transport + " and HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
+             : "";
+}
+
 TransportRow verbs() {
   return {.name = "verbs",
           .score = transport::score_verbs,
-          .left_out = [](const Config& config) -> std::string {
-            if (!config.transport.empty() && config.transport != "verbs")
-              return "switched off by HETCCL_TRANSPORT=" + config.transport;
-            const bool admitted = config.vendor_cleartext && config.transport == "verbs";
-            return config.encrypt && !admitted
-                       ? "RDMA does not encrypt: with HETCCL_ENCRYPT=1 it takes both "
-                         "HETCCL_TRANSPORT=verbs and HETCCL_ALLOW_VENDOR_CLEARTEXT=1"
-                       : "";
-          },
+          .left_out = [](const Config& config) { return why_left_out(config, "verbs", "RDMA"); },
           .make = [](const Config& config, const Log& log,
                      Waker&) { return transport::make_verbs_transport(config, log); },
+          .optional = true};
+}
+
+TransportRow ncclnet() {
+  return {.name = "ncclnet",
+          .score = transport::score_ncclnet,
+          .left_out = [](const Config& config) -> std::string {
+            if (config.net_plugin.empty())
+              return "HETCCL_NET_PLUGIN is not set: it names the plug-in, as NCCL_NET_PLUGIN does";
+            return why_left_out(config, "ncclnet", "a net plug-in");
+          },
+          .make = [](const Config& config, const Log& log,
+                     Waker&) { return transport::make_ncclnet_transport(config, log); },
           .optional = true};
 }
 
@@ -228,7 +246,8 @@ TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
 }  // namespace
 
 Adaptors all_adaptors() {
-  return {.host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm(), verbs()}};
+  return {
+      .host = host(), .gpus = {cuda(), hip()}, .transports = {tcp(), shm(), verbs(), ncclnet()}};
 }
 
 Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found) {

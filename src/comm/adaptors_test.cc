@@ -57,6 +57,25 @@ TEST_CASE("RDMA comes before TCP between hosts, and stays out of a host") {
   CHECK_FALSE(verbs.left_out(config).empty());
 }
 
+TEST_CASE("a net plug-in comes first between hosts, where the user names one") {
+  const std::set<std::string> all = {"tcp", "shm", "verbs", "ncclnet"};
+  CHECK(chosen({"a", true}, {"b", true}, all) == "ncclnet");
+  CHECK(chosen({"a", true}, {"a", true}, all) == "shm");
+  CHECK(chosen({"a", false}, {"a", true}, all) == "tcp");
+  Config config;
+  const auto rows = all_adaptors().transports;
+  const auto& ncclnet = *std::find_if(
+      rows.begin(), rows.end(), [](const TransportRow& row) { return row.name == "ncclnet"; });
+  CHECK(ncclnet.left_out(config).find("HETCCL_NET_PLUGIN is not set") != std::string::npos);
+  config.net_plugin = "aws-ofi";
+  CHECK(ncclnet.left_out(config).empty());
+  config.encrypt = true;
+  CHECK(ncclnet.left_out(config).find("HETCCL_ENCRYPT=1") != std::string::npos);
+  config.encrypt = false;
+  config.transport = "tcp";
+  CHECK(ncclnet.left_out(config) == "switched off by HETCCL_TRANSPORT=tcp");
+}
+
 TEST_CASE("both ends choose alike") {
   const ChannelEnd ends[] = {
       {"a", true}, {"a", false}, {"b", true}, {"a", true, MemoryKind::Device}};
@@ -82,13 +101,13 @@ TEST_CASE("adaptors' transports are chosen by score, and change nothing that ran
   const adaptor::Found fake = {"a.so", adaptor::check(&fake::transport_adaptor(), "a.so", {})};
   const adaptor::Found refused = {"b.so", adaptor::check(nullptr, "b.so", {})};
   const Adaptors all = with_transports(all_adaptors(), {refused, fake, fake});
-  REQUIRE(all.transports.size() == 5);
-  const TransportRow& row = all.transports[3];
+  REQUIRE(all.transports.size() == 6);
+  const TransportRow& row = all.transports[4];
   CHECK(row.name == "fake-1");
   CHECK(row.optional);
   Config config;
   CHECK(row.left_out(config).empty());
-  CHECK(all.transports[4].left_out(config) == "another adaptor's has the same name and version");
+  CHECK(all.transports[5].left_out(config) == "another adaptor's has the same name and version");
   config.encrypt = true;
   CHECK(row.left_out(config) == "it does not encrypt, and HETCCL_ENCRYPT=1");
   const auto between = [&](const char* host, const std::set<std::string>& usable) {

@@ -38,7 +38,8 @@ using Encryption = std::shared_ptr<const TlsContext>;
 
 /// Who dials, and for what.
 struct Hello {
-  /// One number per user of this file: 1 control plane, 2 transport/tcp, 3 transport/verbs.
+  /// One number per user of this file: 1 control plane, 2 transport/tcp, 3 transport/verbs, 4
+  /// transport/ncclnet.
   uint32_t purpose = 0;
   uint32_t index = 0;  ///< e.g. which stream of a channel
   uint64_t communicator = 0;

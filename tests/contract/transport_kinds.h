@@ -9,8 +9,11 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "fake/fake_verbs.h"
+#include "fake/net_plugin.h"
 #include "fake/transport_adaptor.h"
 #include "transport/adaptor/adaptor_transport.h"
+#include "transport/ncclnet/frame.h"
+#include "transport/ncclnet/ncclnet_transport.h"
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/verbs/verbs_transport.h"
@@ -41,13 +44,30 @@ inline Kind tcp_kind(const char* name, int streams, int threads, bool encrypt = 
           }};
 }
 
+// By the plug-in with that version of the interface. `difficult`: it is slow, takes requests
+// seldom, and the control connection is encrypted.
+inline Kind ncclnet_kind(const char* name, int version, bool difficult = false) {
+  fake::NetPlugin& plugin = fake::reset_net_plugin(version);
+  plugin.works_one_in = difficult ? 3 : 1;
+  plugin.late = difficult ? 5 : 0;
+  return {name,
+          [=] {
+            Config config;
+            config.net_plugin = fake::net_plugin_path(version);
+            config.encrypt = difficult;
+            config.socket_ifname = "=lo";
+            return make_ncclnet_transport(config, Log{LogLevel::Error, -1});
+          },
+          true, ncclnet::kMostWhole};
+}
+
 inline std::vector<Kind> kinds() {
   const auto shm = [] { return make_shm_transport(nullptr, Log{LogLevel::Error, -1}); };
   const auto adaptor = [] {
     return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "fake", {}).value(),
                                   Config(), Log{LogLevel::Error, -1});
   };
-  const auto verbs = [](const auto& make) {
+  const auto local = [](const auto& make) {
     return [=] {
       Config config;
       config.socket_ifname = "=lo";
@@ -59,7 +79,15 @@ inline std::vector<Kind> kinds() {
     const auto make = [](const Config& config, const Log& log) {
       return make_verbs_transport(config, log);
     };
-    return {{"verbs", verbs(make), true, kVerbsBuffers}};
+    return {{"verbs", local(make), true, kVerbsBuffers}};
+  }
+  // Another's plug-in (tests/ncclnet/run), this alone.
+  if (const char* plugin = std::getenv("HETCCL_TEST_NET_PLUGIN"); plugin != nullptr) {
+    const auto make = [plugin = std::string(plugin)](Config config, const Log& log) {
+      config.net_plugin = plugin;
+      return make_ncclnet_transport(config, log);
+    };
+    return {{"ncclnet", local(make), true, ncclnet::kMostWhole}};
   }
   const auto by_fake = [](uint32_t late) {
     return [late](const Config& config, const Log& log) {
@@ -74,9 +102,12 @@ inline std::vector<Kind> kinds() {
           tcp_kind("tcp, 2 streams", 2, 0),
           tcp_kind("tcp, 5 streams, 3 threads", 5, 3),
           tcp_kind("tcp, 3 streams, 1 thread, encrypted", 3, 1, true),
-          {"verbs, fake", verbs(by_fake(0)), true, kVerbsBuffers},
-          {"verbs, fake, late completions, encrypted connection", verbs(by_fake(5)), true,
+          {"verbs, fake", local(by_fake(0)), true, kVerbsBuffers},
+          {"verbs, fake, late completions, encrypted connection", local(by_fake(5)), true,
            kVerbsBuffers},
+          ncclnet_kind("ncclnet, interface 8", 8),
+          ncclnet_kind("ncclnet, interface 10, slow, encrypted connection", 10, true),
+          ncclnet_kind("ncclnet, interface 12", 12),
           {"shm", shm, true, 300'000, false}};
 }
 

@@ -166,19 +166,27 @@ abi::Mr* reg_mr(abi::Pd* pd, void* address, size_t bytes, int access) {
   return nullptr;
 }
 
+void unmap(const DmaBuf& dmabuf) {
+  if (dmabuf.mapped_bytes > 0) ::munmap(dmabuf.mapped, dmabuf.mapped_bytes);
+}
+
 abi::Mr* reg_dmabuf_mr(abi::Pd* pd, uint64_t offset, size_t bytes, uint64_t address, int fd,
                        int access) {
   if (!state().fabric.dmabufs) return errno = EOPNOTSUPP, nullptr;
+  auto* const pages = reinterpret_cast<std::byte*>(address);
   DmaBuf dmabuf;
-  constexpr size_t kPage = 4096;
-  dmabuf.offset = offset % kPage;
-  dmabuf.mapped_bytes = dmabuf.offset + bytes;
-  void* mapped = ::mmap(nullptr, dmabuf.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                        static_cast<off_t>(offset - dmabuf.offset));
-  if (mapped == MAP_FAILED) return nullptr;
-  dmabuf.mapped = static_cast<std::byte*>(mapped);
-  abi::Mr* mr = make_region(pd, reinterpret_cast<void*>(address), bytes, access);
-  if (mr == nullptr) return ::munmap(mapped, dmabuf.mapped_bytes), nullptr;
+  dmabuf.mapped = pages;
+  if (!state().fabric.copy) {
+    constexpr size_t kPage = 4096;
+    dmabuf.offset = offset % kPage;
+    dmabuf.mapped_bytes = dmabuf.offset + bytes;
+    void* mapped = ::mmap(nullptr, dmabuf.mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                          static_cast<off_t>(offset - dmabuf.offset));
+    if (mapped == MAP_FAILED) return nullptr;
+    dmabuf.mapped = static_cast<std::byte*>(mapped);
+  }
+  abi::Mr* mr = make_region(pd, pages, bytes, access);
+  if (mr == nullptr) return unmap(dmabuf), nullptr;
   const Lock lock(state().mutex);
   state().dmabufs.emplace(mr, std::move(dmabuf));
   ++state().fabric.dmabuf_regions;
@@ -190,7 +198,7 @@ int dereg_mr(abi::Mr* mr) {
   state().regions.erase(mr->lkey);
   state().access.erase(mr);
   if (const auto dmabuf = state().dmabufs.extract(mr); !dmabuf.empty()) {
-    ::munmap(dmabuf.mapped().mapped, dmabuf.mapped().mapped_bytes);
+    unmap(dmabuf.mapped());
     --state().fabric.dmabuf_regions;
   }
   state().locked[mr->pd] -= locked_by(mr->address, mr->length);

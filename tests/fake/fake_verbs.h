@@ -31,6 +31,8 @@ struct VerbsFabric {
   int fail_registrations = 0;  ///< so many chunks find no memory to lock, though others end
   size_t lockable = SIZE_MAX;  ///< bytes that may be registered in a protection domain
   bool dmabufs = true;         ///< whether devices register them
+  /// Copies where a dma-buf is no memory that the host could map; empty: it is.
+  std::function<void(void* to, const void* from, size_t bytes)> copy;
   /// What is written to a dma-buf is seen once something was read from there.
   bool holds_writes = false;
   int fork_support = 0;  ///< as ibv_is_fork_initialized tells it

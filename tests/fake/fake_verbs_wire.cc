@@ -83,11 +83,17 @@ Reached reach(const Pair& pair, uint32_t key, uint64_t address, size_t bytes, in
   return {one.mapped + one.offset + (address - begin), &one};
 }
 
+void move_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  if (state().fabric.copy) return state().fabric.copy(to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
+
 void put(const Reached& to, const std::vector<std::byte>& bytes) {
   if (to.dmabuf != nullptr && state().fabric.holds_writes)
     to.dmabuf->held.emplace_back(to.data, bytes);
-  else if (!bytes.empty())
-    std::memcpy(to.data, bytes.data(), bytes.size());
+  else
+    move_bytes(to.data, bytes.data(), bytes.size());
 }
 
 // What a request sends; nothing where it may not.
@@ -97,7 +103,8 @@ std::optional<std::vector<std::byte>> gather(const Pair& pair, const Request& re
   for (const abi::Sge& part : request.parts) {
     const auto* data = reach(pair, part.lkey, part.address, part.length, 0).data;
     if (data == nullptr) return {};
-    bytes.insert(bytes.end(), data, data + part.length);
+    bytes.resize(bytes.size() + part.length);
+    move_bytes(bytes.data() + bytes.size() - part.length, data, part.length);
   }
   return bytes;
 }
@@ -140,10 +147,10 @@ int read_remote(const Pair& from, Pair& to, const Request& request) {
   if (target.data == nullptr) return ++state().fabric.violations, kLocalProtection;
   if (source.data == nullptr) return refuse_access(to);
   if (source.dmabuf != nullptr) {
-    for (auto& [at, bytes] : source.dmabuf->held) std::memcpy(at, bytes.data(), bytes.size());
+    for (auto& [at, bytes] : source.dmabuf->held) move_bytes(at, bytes.data(), bytes.size());
     source.dmabuf->held.clear();
   }
-  std::memcpy(target.data, source.data, into.length);
+  move_bytes(target.data, source.data, into.length);
   return abi::kWcSuccess;
 }
 

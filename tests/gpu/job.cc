@@ -114,9 +114,10 @@ std::string Job::Rank::run(const std::vector<Letter>& letters) const {
 }
 
 Job::Job(const std::vector<Place>& places, const Config& config,
-         const std::shared_ptr<const device::gpu::Api>& gpus)
+         const std::shared_ptr<const device::gpu::Api>& gpus, const Change& change)
     : n_(static_cast<int>(places.size())) {
-  for (int rank = 0; rank < n_; ++rank) add(rank, places[static_cast<size_t>(rank)], config, gpus);
+  for (int rank = 0; rank < n_; ++rank)
+    add(rank, places[static_cast<size_t>(rank)], config, gpus, change);
   const auto id = ranks_[0]->runtime->service().unique_id();
   REQUIRE(id.ok());
   join(id.value());
@@ -129,13 +130,14 @@ Job::Job(const std::vector<Place>& places, const Config& config, int rank,
   join(id);
 }
 
-void Job::add(int rank, const Place& place, const Config& config,
-              const std::shared_ptr<const device::gpu::Api>& gpus) {
+void Job::add(int rank, const Place& place, Config config,
+              const std::shared_ptr<const device::gpu::Api>& gpus, const Change& change) {
   auto made = std::make_unique<Rank>();
   made->number = rank;
   made->place = place;
   comm::Adaptors adaptors = comm::all_adaptors();
   if (gpus != nullptr) adaptors.gpus[0].load_runtime = [gpus](const Config&) { return gpus; };
+  if (change) change(rank, config, adaptors);
   auto runtime = comm::Runtime::create(config, std::move(adaptors));
   REQUIRE(runtime.ok());
   made->runtime = std::move(runtime).value();

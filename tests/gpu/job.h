@@ -26,9 +26,11 @@ struct Letter {
 
 class Job {
  public:
+  /// What a rank has in place of its configuration and of the build's adaptors.
+  using Change = std::function<void(int rank, Config& config, comm::Adaptors& adaptors)>;
   /// A failure to form it fails the test. `gpus` replaces the GPUs' runtime.
   Job(const std::vector<Place>& places, const Config& config,
-      const std::shared_ptr<const device::gpu::Api>& gpus = nullptr);
+      const std::shared_ptr<const device::gpu::Api>& gpus = nullptr, const Change& change = {});
   /// The part of this process, which is `rank` alone.
   Job(const std::vector<Place>& places, const Config& config, int rank,
       const bootstrap::UniqueId& id, const std::shared_ptr<const device::gpu::Api>& gpus = nullptr);
@@ -48,8 +50,8 @@ class Job {
  private:
   struct Rank;
   void on_all(const std::function<std::string(Rank&)>& body, std::string& wrong);
-  void add(int rank, const Place& place, const Config& config,
-           const std::shared_ptr<const device::gpu::Api>& gpus);
+  void add(int rank, const Place& place, Config config,
+           const std::shared_ptr<const device::gpu::Api>& gpus, const Change& change = {});
   void join(const bootstrap::UniqueId& id);
 
   int n_;

@@ -25,7 +25,7 @@
 namespace hetccl::transport::tcp {
 
 /// net::Hello::purpose of this transport, and of those that use its connections for their own.
-inline constexpr uint32_t kPurpose = 2, kPurposeOfVerbs = 3;
+inline constexpr uint32_t kPurpose = 2, kPurposeOfVerbs = 3, kPurposeOfNcclNet = 4;
 
 class Acceptor {
  public:

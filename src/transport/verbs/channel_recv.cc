@@ -31,6 +31,7 @@ Status VerbsChannel::begin(Receiving& receiving, uint32_t slot, uint64_t number)
   HETCCL_TRY(check(header, receiving.transfer, peer_));
   if (header.number != number) return defect("its messages are out of order");
   if (is_long(slot)) return free_slot(slot);
+  receiving.granted = header.total;  // it needs none
   if (receiving.on_device && header.total > 0) return copy_from_slot(receiving, slot, number);
   if (header.total > 0)
     std::memcpy(receiving.transfer.data, slot_at(slot) + kPrefixBytes, header.total);

@@ -1,20 +1,17 @@
 #include "transport/verbs/verbs_transport.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/descriptors.h"
-#include "base/exception.h"
-#include "net/path.h"
-#include "transport/tcp/connector.h"
+#include "transport/tcp/control.h"
 #include "transport/verbs/channel.h"
 #include "transport/verbs/fabric.h"
 
 namespace hetccl::transport {
 namespace {
 
-using tcp::Connector;
+using tcp::Control;
 using verbs::Core;
 using verbs::VerbsChannel;
 
@@ -24,7 +21,9 @@ constexpr size_t kDescriptors = 2;
 class VerbsTransport final : public Transport {
  public:
   VerbsTransport(std::vector<std::string> ports, const Log& log, std::shared_ptr<Core> core)
-      : ports_(std::move(ports)), log_(log), core_(std::move(core)) {}
+      : ports_(std::move(ports)),
+        core_(std::move(core)),
+        control_("verbs", tcp::kPurposeOfVerbs, core_->config(), log) {}
 
   [[nodiscard]] std::string name() const override { return "verbs"; }
   Result<Address> listen() override;
@@ -43,9 +42,7 @@ class VerbsTransport final : public Transport {
   [[nodiscard]] size_t n_cards() const override { return core_->registry().devices().size(); }
   Status copy_by_card(size_t card, void* to, const void* from, size_t bytes,
                       const WaitLimit& limit) override;
-  void forget(uint64_t communicator, int self) override {
-    if (connector_) connector_->forget(communicator, self);
-  }
+  void forget(uint64_t communicator, int self) override { control_.forget(communicator, self); }
   bool progress() override { return core_->progress(); }
   void arm(bool on) override { core_->arm(on); }
   [[nodiscard]] int poll_fd() const override { return core_->fd(); }
@@ -55,9 +52,8 @@ class VerbsTransport final : public Transport {
   }
 
  private:
-  Status begin(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
-               const WaitLimit& limit, const Connected& connected);
-  Result<std::unique_ptr<Channel>> open(int peer, const verbs::Port& port, Connector::Wires wires);
+  Result<Control::Path> path_to(const PeerId& id, const Address& address);
+  Result<std::unique_ptr<Channel>> open(int peer, const verbs::Port& port, net::Wire wire);
   [[nodiscard]] std::vector<verbs::Offer> offers() const;
   // All ranks have the same HETCCL_TRANSPORT.
   [[nodiscard]] verbs::Reach least_reach() const {
@@ -65,10 +61,8 @@ class VerbsTransport final : public Transport {
   }
 
   const std::vector<std::string> ports_;
-  const Log log_;
   const std::shared_ptr<Core> core_;
-  std::unique_ptr<Connector> connector_;
-  Address address_;
+  Control control_;
 };
 
 std::vector<verbs::Offer> VerbsTransport::offers() const {
@@ -78,22 +72,8 @@ std::vector<verbs::Offer> VerbsTransport::offers() const {
 }
 
 Result<Address> VerbsTransport::listen() {
-  if (connector_) return address_;
-  const Config& config = core_->config();
-  HETCCL_ASSIGN(net::Listener listener, net::listen(config));
-  HETCCL_ASSIGN(const auto interfaces, net::interfaces(config));
-  const tcp::Endpoint endpoint = tcp::endpoint_of(interfaces, {}, listener.port, 1);
-  address_ = verbs::encode(verbs::Endpoint{offers(), tcp::encode(endpoint)});
-  net::Encryption encryption;
-  if (config.encrypt) {
-    HETCCL_ASSIGN(encryption, net::TlsContext::create());
-  }
-  HETCCL_ASSIGN(auto acceptor,
-                tcp::Acceptor::start(std::move(listener), endpoint.streams, encryption, log_,
-                                     tcp::Acceptor::kMaxAdmitted, tcp::kPurposeOfVerbs));
-  HETCCL_ASSIGN(connector_,
-                Connector::create(std::move(acceptor), endpoint, std::move(encryption), log_));
-  return address_;
+  HETCCL_ASSIGN(Address listener, control_.listen());
+  return verbs::encode(verbs::Endpoint{offers(), std::move(listener)});
 }
 
 bool VerbsTransport::can_reach(const Address& peer) const {
@@ -105,24 +85,11 @@ bool VerbsTransport::can_reach(const Address& peer) const {
 void VerbsTransport::connect_later(const PeerId& id, const Address& address,
                                    const std::vector<uint8_t>& secret, const WaitLimit& limit,
                                    Connected connected) {
-  const auto told = [peer = id.peer, ms = limit.timeout_ms,
-                     connected = std::move(connected)](Result<std::unique_ptr<Channel>> made) {
-    if (made.ok()) return connected(std::move(made));
-    connected(made.status().with(format("connecting to rank %d over verbs, within %lld ms", peer,
-                                        static_cast<long long>(ms))));
-  };
-  const Status begun = begin(id, address, secret, limit, told);
-  if (!begun.ok()) told(begun);
+  control_.connect_later(id, path_to(id, address), secret, limit, std::move(connected));
 }
 
-Status VerbsTransport::begin(const PeerId& id, const Address& address,
-                             const std::vector<uint8_t>& secret, const WaitLimit& limit,
-                             const Connected& connected) {
-  if (!connector_ || id.self == id.peer || secret.empty()) {
-    return error(ErrorCode::InvalidArgument, "needs listen() before, another rank, and a secret");
-  }
-  HETCCL_ASSIGN(const verbs::Endpoint theirs, verbs::decode(address));
-  HETCCL_ASSIGN(const tcp::Endpoint endpoint, tcp::decode(theirs.listener));
+Result<Control::Path> VerbsTransport::path_to(const PeerId& id, const Address& address) {
+  HETCCL_ASSIGN(verbs::Endpoint theirs, verbs::decode(address));
   const auto pair = verbs::choose_pair(offers(), theirs.offers, id.self, id.peer, least_reach());
   if (!pair)
     return error(ErrorCode::Unsupported,
@@ -130,11 +97,9 @@ Status VerbsTransport::begin(const PeerId& id, const Address& address,
                  "others with HETCCL_RDMA_DEVICES, or set HETCCL_TRANSPORT=tcp");
   HETCCL_TRY(reserve(1));
   const verbs::Port& port = core_->ports()[pair->first];
-  return connector_->connect(
-      id, endpoint, secret, limit, [this, peer = id.peer, &port, connected](auto wires) {
-        // Whoever waits is told in any case.
-        connected(make_or_catch([&] { return open(peer, port, std::move(wires)); }));
-      });
+  return Control::Path{std::move(theirs.listener), [this, peer = id.peer, &port](net::Wire wire) {
+                         return open(peer, port, std::move(wire));
+                       }};
 }
 
 Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, size_t bytes,
@@ -164,10 +129,7 @@ Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, siz
 }
 
 Result<std::unique_ptr<Channel>> VerbsTransport::open(int peer, const verbs::Port& port,
-                                                      Connector::Wires wires) {
-  HETCCL_TRY(wires.status());
-  net::Wire wire = std::move(wires.value().front());
-  net::keep_alive(wire.fd(), std::chrono::milliseconds(core_->config().liveness_ms));
+                                                      net::Wire wire) {
   HETCCL_ASSIGN(auto channel, VerbsChannel::create(peer, port, std::move(wire), core_));
   return std::unique_ptr<Channel>(std::move(channel));
 }

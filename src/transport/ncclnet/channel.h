@@ -1,0 +1,130 @@
+// A channel over a control connection and the two connections of a plug-in. Headers and short
+// messages travel over the control connection. The receiver of a long message grants it once a
+// receive is posted; then both ends move its chunks by the plug-in. So the plug-in has connections
+// only where long messages go, and requests only while these move: some give up a whole device when
+// a connection closes under a request (aws-ofi-nccl).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/fifo.h"
+#include "transport/ncclnet/core.h"
+#include "transport/ncclnet/link.h"
+#include "transport/ncclnet/stream.h"
+
+namespace hetccl::transport::ncclnet {
+
+class NetChannel final : public Channel {
+ public:
+  /// `wire` is connected with `peer` and authenticated. Returns before the peer has answered there;
+  /// what is posted meanwhile waits. `device` is the index in the core's.
+  static Result<std::unique_ptr<NetChannel>> create(int peer, size_t device, net::Wire wire,
+                                                    std::shared_ptr<Core> core);
+  ~NetChannel() override;
+
+  void post_send(const Parcel& transfer) override;
+  void post_recv(const Parcel& transfer) override;
+  [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
+  [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
+  [[nodiscard]] std::optional<MessageInfo> incoming() override;
+  [[nodiscard]] const Status& status() const override { return status_; }
+  void close() override;
+
+  // For the core, with its mutex held.
+  bool progress(TimePoint now);
+  void on_event();
+  /// The plug-in is to be asked again, though no event will tell.
+  [[nodiscard]] bool is_busy() const;
+  [[nodiscard]] size_t device() const { return device_; }
+
+ private:
+  struct Sending {
+    Parcel transfer;
+    uint64_t end = 0;                // a short message is complete once so much is written
+    size_t begun = 0, complete = 0;  // of a long message
+  };
+  struct Receiving {
+    Parcel transfer;
+    size_t begun = 0, received = 0;  // of a long message
+    bool complete = false;
+  };
+  /// A message that no receive has met; its bytes are in a slot if it is short.
+  struct Arrived {
+    Header header;
+    uint32_t slot = 0;
+    size_t chunk_bytes = 0;  // of a long message
+  };
+
+  NetChannel(int peer, size_t device, net::Wire wire, std::shared_ptr<Core> core);
+  Status prepare();
+  // The control connection (channel.cc).
+  void put(const Frame& frame);
+  void write();
+  void read();
+  void take_all();
+  Result<bool> take();
+  Result<bool> take_message(const Frame& frame);
+  Result<bool> take_hello();
+  Status handle(const Frame& frame);
+  Status accept_grant(uint64_t message);
+  void look_for_end(bool moved, TimePoint now);
+  bool awaits_chunks(TimePoint now);
+  // Messages (messages.cc).
+  Status listen(size_t chunk_bytes);
+  Result<bool> advance_links(TimePoint now);
+  void send_messages();
+  Status send_chunks();
+  Status finish_chunks();
+  void complete_sends();
+  void complete_recvs();
+  Status match();
+  Status begin(Receiving& receiving, const Arrived& arrived, uint64_t number);
+  Status receive_chunks();
+  void return_credits();
+  bool advance(TimePoint now);
+
+  uint8_t* slot_at(uint32_t slot) { return slots_.data() + slot * kMostWhole; }
+  [[nodiscard]] Route route() const;
+  [[nodiscard]] TimePoint deadline() const;
+  [[nodiscard]] bool ended() const { return !status_.ok(); }
+  void keep(const Status& status);
+  /// Of the plug-in's: what the control connection says of the peer comes first.
+  void keep_broken(const Status& status);
+  [[nodiscard]] Status closed() const;
+  [[nodiscard]] Status defect(const std::string& what) const;
+
+  const int peer_;
+  const size_t device_;
+  const std::shared_ptr<Core> core_;
+  const size_t chunk_bytes_;  // that this end can send and receive at a time
+  Status status_;
+
+  Stream stream_;
+  bool watched_ = false;  // the control connection
+  bool watches_writes_ = false;
+  bool closed_ = true;
+  std::unique_ptr<Link> out_, in_;     // once there is a long message
+  Status why_broken_;                  // of a link
+  uint64_t chunks_sent_ = 0;           // complete
+  uint64_t chunks_received_ = 0;       // complete
+  uint64_t peer_chunks_sent_ = 0;      // as it said when it closed
+  std::optional<TimePoint> gives_up_;  // on chunks that the peer says it has sent
+
+  Fifo<Sending> sends_;
+  size_t begun_ = 0;  // of sends_: their headers are put
+  uint64_t sends_completed_ = 0;
+  uint32_t credits_ = kCredits;
+  Fifo<uint64_t> granted_;  // long messages with chunks to begin
+
+  Fifo<Receiving> recvs_;
+  size_t matched_ = 0;  // of recvs_
+  uint64_t recvs_completed_ = 0;
+  Fifo<Arrived> inbox_;
+  std::vector<uint8_t> slots_;
+  uint32_t next_slot_ = 0;
+  uint32_t owed_ = 0;         // credits to return
+  Fifo<uint64_t> receiving_;  // long messages with chunks to begin
+};
+
+}  // namespace hetccl::transport::ncclnet

@@ -1,0 +1,50 @@
+// A net plug-in of NCCL's that this process has loaded.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "transport/ncclnet/calls.h"
+
+namespace hetccl::transport::ncclnet {
+
+/// A device as `hetccl info` shows it, and as channels use it.
+struct Device {
+  int index = 0;
+  Properties properties;
+  /// "mlx5_0: 200 Gbit/s, port 1, latency 2.0 us, 1024 connections; memory: host, CUDA".
+  [[nodiscard]] std::string describe() const;
+};
+
+/// Thread-safe, as NCCL expects plug-ins to be. Never unloaded, and never finalized: plug-ins may
+/// have threads, whose code must stay mapped.
+class Plugin {
+ public:
+  Plugin(std::string path, std::unique_ptr<Calls> calls)
+      : path_(std::move(path)), calls_(std::move(calls)), name_(calls_->name()) {}
+
+  /// Of the network: both ends of a channel have the same. At most kMaxName bytes, printable.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] Calls& calls() const { return *calls_; }
+  /// SystemError where there are none.
+  [[nodiscard]] Result<std::vector<Device>> devices() const;
+  /// "AWS Libfabric (/opt/libnccl-net.so, interface 10)".
+  [[nodiscard]] std::string describe() const;
+
+  static constexpr size_t kMaxName = 64;
+
+ private:
+  const std::string path_;
+  const std::unique_ptr<Calls> calls_;
+  const std::string name_;
+};
+
+/// The plug-in that HETCCL_NET_PLUGIN names: a path, or "aws-ofi" for libnccl-net-aws-ofi.so. The
+/// process loads and starts it once, whoever asks. SystemError says what dlopen or the plug-in
+/// said.
+Result<std::shared_ptr<const Plugin>> load_plugin(const std::string& wanted, const Log& log);
+
+}  // namespace hetccl::transport::ncclnet

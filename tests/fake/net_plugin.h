@@ -1,0 +1,57 @@
+// A net plug-in as NCCL loads it (net_plugin_so.cc), over sockets of this host: a real library for
+// each version of the interface, with the faults that a test asks for. What callers must keep to is
+// counted.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace hetccl::fake {
+
+/// What a plug-in does, for all connections. Set before a transport is made, read afterwards.
+struct NetPlugin {
+  uint32_t seed = 1;
+  /// One call in so many of connect, accept, send and receive does something; the others return
+  /// null. 1: each does.
+  uint32_t works_one_in = 1;
+  /// A complete request is tested so many times at most, by the seed, before it says so.
+  uint32_t late = 0;
+  int fail_registrations = 0;  ///< so many to come fail
+  uint64_t fails_from = 0;     ///< this test and all later ones fail; 0: none
+  int failure = 6;             ///< ncclRemoteError
+  int says_more = 0;           ///< bytes that a receive says beside those that came
+  bool never_connects = false;
+
+  int devices = 1;
+  int pointers = 1;  ///< host
+  int max_comms = 1000;
+  size_t max_bytes = 1 << 30;
+
+  // Counted.
+  std::atomic<uint64_t> tests{0}, sent_bytes{0};
+  std::atomic<uint64_t> violations{0};   ///< of the interface, by who calls it
+  std::atomic<uint64_t> interrupted{0};  ///< connections closed under a request
+  std::atomic<int64_t> comms{0}, regions{0}, requests{0}, most_requests{0};
+  std::atomic<int> last_port{0};  ///< of the last listener
+};
+
+/// The path of the library with that version of the interface, 8 to 12.
+inline std::string net_plugin_path(int version) {
+  return std::string(HETCCL_FAKE_NET_PLUGINS "/libnccl-net-hetccltest") + std::to_string(version) +
+         ".so";
+}
+
+/// Its faults and counters, put back to the defaults. No transport may use it meanwhile.
+inline NetPlugin& reset_net_plugin(int version) {
+  void* const library = dlopen(net_plugin_path(version).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw std::runtime_error(dlerror());
+  using Reset = NetPlugin* (*)();
+  return *reinterpret_cast<Reset>(dlsym(library, "reset_net_plugin"))();
+}
+
+}  // namespace hetccl::fake

@@ -1,0 +1,85 @@
+// Jobs whose ranks are hosts of their own and meet by a net plug-in: hetccl's test plug-in, or that
+// of HETCCL_TEST_NET_PLUGIN.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "comm/ranks.h"
+#include "fake/net_plugin.h"
+
+namespace hetccl {
+namespace {
+
+using comm::Ranks;
+using fake::Case;
+
+std::string plugin() {
+  const char* given = std::getenv("HETCCL_TEST_NET_PLUGIN");
+  return given != nullptr ? given : fake::net_plugin_path(11);
+}
+
+std::vector<Config> hosts(size_t n) {
+  std::vector<Config> configs(n);
+  for (size_t i = 0; i < n; ++i) {
+    configs[i].host_id = format("host%zu", i);
+    configs[i].net_plugin = plugin();
+    configs[i].transport = "ncclnet";
+    configs[i].slice_bytes = 64 << 10;
+  }
+  return configs;
+}
+
+}  // namespace
+
+TEST_CASE("collectives over 2 and 4 hosts have the right values") {
+  fake::NetPlugin& fakes = fake::reset_net_plugin(11);
+  for (const size_t n : {2UL, 4UL}) {
+    CAPTURE(n);
+    std::vector<std::string> labels;
+    for (size_t i = 0; i < n; ++i) labels.push_back(format("%zu", i));
+    Ranks ranks(labels, hosts(n));
+    std::mt19937_64 random(n);
+    for (int i = 0; i < 60; ++i) {
+      const Case test = fake::random_case(random, labels, i % 10 == 0 ? 100'000 : 4000);
+      INFO(test.text());
+      REQUIRE(comm::run(ranks, test, i % 2 == 0) == "");
+    }
+    for (const uint64_t count : {1UL, 1024UL, 300'001UL})
+      CHECK(comm::run(ranks, comm::all_reduce(ranks, count), false) == "");
+  }
+  if (plugin() != fake::net_plugin_path(11)) return;
+  CHECK(fakes.sent_bytes > 1'000'000);
+  CHECK(fakes.violations == 0);
+  CHECK(fakes.interrupted == 0);
+  CHECK(fakes.comms == 0);
+}
+
+TEST_CASE("clusters of two ranks meet by a plug-in, too") {
+  fake::NetPlugin& fakes = fake::reset_net_plugin(11);
+  fakes.works_one_in = 2;
+  fakes.late = 3;
+  std::vector<Config> configs = hosts(4);
+  configs[1].host_id = configs[0].host_id;
+  configs[3].host_id = configs[2].host_id;
+  const std::vector<std::string> labels = {"A", "A", "B", "B"};
+  Ranks ranks(labels, configs);
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 30; ++i) {
+    const Case test = fake::random_case(random, labels, 30'000);
+    INFO(test.text());
+    REQUIRE(comm::run(ranks, test, i % 2 == 0) == "");
+  }
+}
+
+TEST_CASE("a host without the plug-in is reached over TCP, unless the plug-in is asked for") {
+  fake::reset_net_plugin(11);
+  std::vector<Config> configs = hosts(3);
+  for (Config& config : configs) config.transport.clear();
+  configs[2].net_plugin.clear();
+  const std::vector<std::string> labels = {"0", "1", "2"};
+  Ranks ranks(labels, configs);
+  CHECK(comm::run(ranks, comm::all_reduce(ranks, 300'001), false) == "");
+}
+
+}  // namespace hetccl
