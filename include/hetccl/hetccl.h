@@ -342,9 +342,9 @@ HETCCL_API hetcclResult_t hetcclMemAlloc(void** ptr, size_t size);
 /** Frees memory of hetcclMemAlloc, by any thread. A GPU's runtime waits for work that uses it; on
  * the host no call may use it any more. Other addresses are hetcclInvalidArgument. */
 HETCCL_API hetcclResult_t hetcclMemFree(void* ptr);
-/** Tells the vendor's library of this rank's cluster that calls of `comm` will use these `size`
- * bytes (1 or more), as ncclCommRegister does. `*handle` is NULL where nothing was registered: on
- * the host, where hetccl needs no registration, and where the library has none or does not register
+/** Tells the vendor's library of this rank's cluster, and on the host RDMA devices, that calls of
+ * `comm` will use these `size` bytes (1 or more), as ncclCommRegister does. `*handle` is NULL where
+ * nothing was registered: where there is no such library or device, or where it does not register
  * such memory. Calls may use the memory in any case. */
 HETCCL_API hetcclResult_t hetcclCommRegister(hetcclComm_t comm, void* buff, size_t size,
                                              void** handle);

@@ -60,11 +60,17 @@ exec::Peer Channels::way_to(int peer) const {
   return way;
 }
 
-// Before a tensor depends on it.
+// Before a tensor depends on it. Messages may go to any rank.
 void Channels::try_cards() const {
   const auto& config = context_.runtime.config();
   exec::RegisteredMemory* const memory = context_.runtime.memory_of(device_);
   if (memory == nullptr || membership_.info(rank_).host_access || !config.rdma_gpu) return;
+  bool registers = false;
+  for (int peer = 0; peer < membership_.session().n_ranks() && !registers; ++peer) {
+    const transport::Transport* const one = peer == rank_ ? nullptr : transport_to(peer);
+    registers = one != nullptr && one->registers();
+  }
+  if (!registers) return;
   memory->try_cards(context_.init_limit());
   for (const auto& listening : context_.runtime.listening()) {
     const transport::Transport& transport = *listening.transport;

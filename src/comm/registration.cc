@@ -5,13 +5,17 @@ namespace hetccl::comm {
 
 Result<uintptr_t> Dispatch::register_memory(void* memory, size_t bytes) {
   HETCCL_TRY(check_ready());
-  const std::lock_guard lock(launch_mutex_);
   UserRegistration registration;
-  // What a device allocates, transports learn of as calls use it.
+  // What a device allocates, transports learn of as calls use it. Memory that they refuse moves
+  // all the same.
   if (exec::RegisteredMemory* const known = context_.runtime.memory_of(*device_);
       known != nullptr && on_host_memory()) {
-    HETCCL_ASSIGN(registration.hold, known->keep(memory, bytes));
+    auto kept = known->keep(memory, bytes);
+    if (kept.ok()) registration.hold = std::move(kept).value();
+    if (!kept.ok())
+      context_.runtime.log().info("hetcclCommRegister: %s", kept.status().message().c_str());
   }
+  const std::lock_guard lock(launch_mutex_);
   HETCCL_ASSIGN(registration.by_library, fabric_.ccl().register_memory(memory, bytes));
   if (registration.by_library == nullptr && registration.hold == nullptr) return uintptr_t{0};
   registrations_[++last_registration_] = std::move(registration);

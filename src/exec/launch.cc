@@ -19,7 +19,7 @@ uint64_t longest_block(const Call& call) {
 size_t bytes_of(const Layout& layout, uint32_t blocks, const Signature& signature) {
   uint64_t end = layout.counts.empty() ? blocks * signature.count : 0;
   for (size_t i = 0; i < layout.counts.size(); ++i)
-    end = std::max(end, layout.offsets[i] + layout.counts[i]);
+    if (layout.counts[i] > 0) end = std::max(end, layout.offsets[i] + layout.counts[i]);
   return end * size_of(signature.type);
 }
 
@@ -45,12 +45,16 @@ bool Executor::hold_memory(Operation& op, const Program& program, const Call& ca
   if (!registers_ || program.peers().empty()) return false;
   const auto n = static_cast<uint32_t>(options_.n_ranks);
   const Collective collective = call.signature.collective;
-  const auto holds = [&](const void* data, const Layout& layout, uint32_t blocks) {
-    const size_t bytes = data == nullptr ? 0 : bytes_of(layout, blocks, call.signature);
+  const int root = call.signature.root, rank = options_.rank;
+  const auto holds = [&](const void* data, const Layout& layout, uint32_t blocks, bool uses) {
+    const size_t bytes = uses ? bytes_of(layout, blocks, call.signature) : 0;
     return options_.memory->hold(data, bytes, op.holds);
   };
-  const bool sent = holds(call.send, call.input, plan::send_blocks(collective, n));
-  return holds(call.recv, call.output, plan::recv_blocks(collective, n)) && sent;
+  const bool sent = holds(call.send, call.input, plan::send_blocks(collective, n),
+                          plan::sends(collective, root, rank));
+  const bool received = holds(call.recv, call.output, plan::recv_blocks(collective, n),
+                              plan::receives(collective, root, rank));
+  return sent && received;
 }
 
 void Executor::bind(Program& program) {
@@ -103,7 +107,15 @@ Status Executor::prepare(Operation& op, Program& program, const plan::Choice& ch
   if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
   configure_library(call);
   HETCCL_TRY(prepare(op, lowered, call));
-  return registers_ && !program.peers().empty() ? op.hold_buffers(*options_.memory) : Status();
+  if (!registers_ || program.peers().empty()) return {};
+  op.hold_buffers(*options_.memory);
+  if (op.scratch_known || !lowered.code->registered) return {};
+  // A card that has no room for hetccl's own buffers reaches pinned memory all the same.
+  op.registered = false;
+  HETCCL_ASSIGN(const Program::Lowered staged, lower_for(program, choice, call, false));
+  const Rotation::Turn turn = op.turn;
+  HETCCL_TRY(op.prepare(staged, call));
+  return collectives_.enlarge_buffers(op, turn);
 }
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {

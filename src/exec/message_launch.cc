@@ -143,9 +143,8 @@ Status Executor::publish() {
   Status status;
   for (Operation* op : launching_) {
     MessageOrder& order = order_of(*op);
-    Status given = order.give_buffers(*op, order.launched++);
-    if (given.ok() && order.registers && !op->by_library)
-      given = op->hold_buffers(*options_.memory);
+    const Status given = order.give_buffers(*op, order.launched++);
+    if (given.ok() && order.registers && !op->by_library) op->hold_buffers(*options_.memory);
     if (given.ok()) continue;
     op->given_up.store(true, std::memory_order_relaxed);
     if (status.ok()) status = given;

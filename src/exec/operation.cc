@@ -50,16 +50,9 @@ Status Operation::use_own_buffers() {
   return none ? Status() : own_.reserve(scratch_bytes(), staging_bytes());
 }
 
-// Pinned memory that transports do not know moves all the same.
-Status Operation::hold_buffers(RegisteredMemory& memory) {
-  const Arena& scratch = buffers_->scratch;
+void Operation::hold_buffers(RegisteredMemory& memory) {
   staging_known = memory.hold(buffers_->staging.data(), staging_bytes(), holds);
-  scratch_known = memory.hold(scratch.data(), scratch_bytes(), holds);
-  if (scratch_known || !registered) return {};
-  return memory.why_unknown(scratch.data())
-      .with(
-          "no card reaches the memory in which hetccl works on the device (HETCCL_RDMA_GPU=0 "
-          "does without)");
+  scratch_known = memory.hold(buffers_->scratch.data(), scratch_bytes(), holds);
 }
 
 bool Operation::knows(const lower::Operand& operand) const {

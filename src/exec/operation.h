@@ -71,9 +71,8 @@ struct Operation {
   [[nodiscard]] size_t staging_bytes() const;
   /// Whether transports know the memory of `operand`.
   [[nodiscard]] bool knows(const lower::Operand& operand) const;
-  /// Has transports know the buffers that it works in. SystemError where they refuse memory of the
-  /// device that its messages are to move.
-  Status hold_buffers(RegisteredMemory& memory);
+  /// Has transports know the buffers that it works in, where they can.
+  void hold_buffers(RegisteredMemory& memory);
   /// Has it work in buffers of its own, or in those of a turn: after `prepare`.
   Status use_own_buffers();
   void use(const Rotation::Turn& turn);

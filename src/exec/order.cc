@@ -10,6 +10,14 @@ Status Order::give_buffers(Operation& op, uint64_t number) {
   return {};
 }
 
+Status Order::enlarge_buffers(Operation& op, const Rotation::Turn& turn) {
+  if (turn.left == nullptr) return op.use_own_buffers();
+  HETCCL_ASSIGN(const auto larger, rotation->enlarge(turn, in_flight.oldest(), op.scratch_bytes(),
+                                                     op.staging_bytes()));
+  op.use(larger);
+  return {};
+}
+
 void Order::release_waits() {
   const uint64_t end = in_flight.end();
   for (uint64_t n = in_flight.oldest(); n < end; ++n) in_flight.at(n).release_waits();

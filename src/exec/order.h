@@ -25,6 +25,8 @@ struct Order {
       : recorder(notes), in_flight(room) {}
   /// Gives `op`, which is to be operation `number`, the buffers it works in.
   Status give_buffers(Operation& op, uint64_t number);
+  /// Gives it those of `turn`, which it had, or its own: of other Code, before it has begun.
+  Status enlarge_buffers(Operation& op, const Rotation::Turn& turn);
   /// Of what is in flight, and of the buffers' turns.
   void release_waits();
 

@@ -12,8 +12,9 @@ namespace hetccl::exec {
 namespace {
 
 // Allocators of GPU memory take few large pieces; more than these are registered by turns.
-constexpr size_t kMost = 256;
-constexpr uint64_t kLooksEvery = 16;  // calls, for memory that was freed: a look asks the driver
+constexpr size_t kMost = 4096;
+constexpr uint64_t kLooksEvery = 4;  // holds, for memory that was freed: a look asks the driver
+constexpr int64_t kTrialMs = 5000;
 
 transport::Memory memory_of(const device::Allocation& allocation, const device::DmaBuf& exported,
                             bool needs_flush) {
@@ -52,19 +53,19 @@ std::string RegisteredMemory::why_not(const transport::Transport& transport) con
   return "it registers no memory";
 }
 
-void RegisteredMemory::try_cards(const WaitLimit& limit) {
-  const bool of_host = (device_.capabilities() & device::kHostAccessible) != 0;
-  std::call_once(tried_, [&] {
-    for (Transport& one : transports_) {
-      if (of_host) continue;
-      one.why_not.clear();  // what is registered meanwhile is the trial's own
-      Status status;
-      for (size_t card = 0; status.ok() && card < one.transport->n_cards(); ++card)
-        status = try_card(*one.transport, card, limit);
-      if (status.ok() && one.transport->n_cards() == 0) one.why_not = "it reaches no device";
-      if (!status.ok()) one.why_not = status.message();
-    }
-  });
+void RegisteredMemory::try_cards(WaitLimit limit) {
+  const std::lock_guard lock(trying_);
+  if (tried_ || (device_.capabilities() & device::kHostAccessible) != 0) return;
+  limit.timeout_ms = std::min(limit.timeout_ms, kTrialMs);
+  for (Transport& one : transports_) {
+    one.why_not.clear();  // what is registered meanwhile is the trial's own
+    Status status;
+    for (size_t card = 0; status.ok() && card < one.transport->n_cards(); ++card)
+      status = try_card(*one.transport, card, limit);
+    if (status.ok() && one.transport->n_cards() == 0) one.why_not = "it reaches no device";
+    if (!status.ok()) one.why_not = status.message();
+  }
+  tried_ = limit.cancelled().ok();  // else the next communicator tries
 }
 
 Status RegisteredMemory::try_card(transport::Transport& transport, size_t card,
@@ -88,6 +89,10 @@ std::shared_ptr<RegisteredMemory::Entry> RegisteredMemory::make_entry(
 // With all transports that are to know such memory.
 Status RegisteredMemory::register_with_all(Entry& entry) const {
   const bool on_device = entry.allocation.on_device;
+  const bool wanted = std::any_of(transports_.begin(), transports_.end(), [&](const auto& one) {
+    return !on_device || one.why_not.empty();
+  });
+  if (!wanted) return {};
   device::DmaBuf exported;
   Status no_dmabuf;
   if (on_device) {
@@ -108,11 +113,15 @@ Status RegisteredMemory::register_with_all(Entry& entry) const {
 
 const std::shared_ptr<RegisteredMemory::Entry>& RegisteredMemory::entry_of(
     const device::Allocation& allocation) {
-  std::shared_ptr<Entry>& entry = entries_[allocation.base];
-  if (entry != nullptr && is_same(entry->allocation, allocation)) return entry;
-  entry.reset();
-  entry = make_entry(allocation);
-  return entry;
+  const auto known = entries_.find(allocation.base);
+  if (known != entries_.end() && is_same(known->second->allocation, allocation))
+    return known->second;
+  // What overlaps it is gone, and may come again as another mapping of the same memory.
+  std::erase_if(entries_, [&](const auto& other) {
+    const device::Allocation& old = other.second->allocation;
+    return old.base < allocation.base + allocation.bytes && allocation.base < old.base + old.bytes;
+  });
+  return entries_[allocation.base] = make_entry(allocation);
 }
 
 Status RegisteredMemory::why_unknown(const void* data) {
@@ -132,9 +141,11 @@ std::shared_ptr<RegisteredMemory::Entry> RegisteredMemory::find_kept(const std::
 }
 
 bool RegisteredMemory::hold(const void* data, size_t bytes, std::vector<Hold>& holds) {
+  if (bytes == 0) return true;
   const std::lock_guard lock(mutex_);
   ++uses_;
   if (uses_ % kLooksEvery == 0) forget_one_freed();
+  make_room();
   const auto* at = static_cast<const std::byte*>(data);
   for (const std::byte* const end = at + bytes; at < end;) {
     if (auto kept = find_kept(at); kept != nullptr) {
@@ -150,7 +161,6 @@ bool RegisteredMemory::hold(const void* data, size_t bytes, std::vector<Hold>& h
     holds.push_back(entry);
     at = allocation->base + allocation->bytes;
   }
-  if (entries_.size() > kMost) make_room();
   return true;
 }
 
@@ -167,12 +177,18 @@ Result<RegisteredMemory::Hold> RegisteredMemory::keep(void* data, size_t bytes) 
   });
 }
 
-// Calls that use what is dropped keep it until they end.
+// What a call in flight holds stays: its end would be the engine's to wait for.
 void RegisteredMemory::make_room() {
-  const auto oldest = std::min_element(
-      entries_.begin(), entries_.end(),
-      [](const auto& one, const auto& other) { return one.second->used < other.second->used; });
-  entries_.erase(oldest);
+  while (entries_.size() > kMost) {
+    auto oldest = entries_.end();
+    for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+      const bool free = at->second.use_count() == 1;
+      if (free && (oldest == entries_.end() || at->second->used < oldest->second->used))
+        oldest = at;
+    }
+    if (oldest == entries_.end()) return;
+    entries_.erase(oldest);
+  }
 }
 
 // A dma-buf keeps memory that its user has freed.

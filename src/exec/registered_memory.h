@@ -25,8 +25,9 @@ class RegisteredMemory {
   RegisteredMemory(device::Device& device, std::vector<transport::Transport*> transports);
 
   /// Has every card write to the device's memory and read it back, and compares what its streams
-  /// see: to be called once, before the first communicator asks `reaches`. Later calls do nothing.
-  void try_cards(const WaitLimit& limit);
+  /// see, before the first communicator asks `reaches`. Later calls do nothing, unless `limit` was
+  /// cancelled. Takes five seconds at most for each card.
+  void try_cards(WaitLimit limit);
   /// Whether `transport` moves the device's memory, where it is registered.
   [[nodiscard]] bool reaches(const transport::Transport& transport) const;
   /// Why it does not; empty: it does.
@@ -66,7 +67,8 @@ class RegisteredMemory {
 
   device::Device& device_;
   std::vector<Transport> transports_;
-  std::once_flag tried_;
+  std::mutex trying_;
+  bool tried_ = false;
   mutable std::mutex mutex_;  // guards what follows
   Entries entries_;           // by where they begin
   Entries kept_;              // of users' promises

@@ -37,6 +37,14 @@ Result<Rotation::Turn> Rotation::take(uint64_t number, uint64_t retired, size_t 
   return turn;
 }
 
+Result<Rotation::Turn> Rotation::enlarge(const Turn& turn, uint64_t retired, size_t scratch_bytes,
+                                         size_t staging_bytes) {
+  const auto its = std::find_if(sets_.begin(), sets_.end(),
+                                [&](const Set& set) { return set.left == turn.left; });
+  HETCCL_TRY(make_room(*its, retired, scratch_bytes, staging_bytes));
+  return Turn{its->buffers.get(), turn.left, turn.before};
+}
+
 Status Rotation::make_room(Set& set, uint64_t retired, size_t scratch_bytes, size_t staging_bytes) {
   Buffers& buffers = *set.buffers;
   const size_t scratch = buffers.scratch.bytes(), staging = buffers.staging.bytes();

@@ -27,6 +27,9 @@ class Rotation {
   /// For operation `number`, while `retired` are. The device may use the buffers once `left` has
   /// reached `before`. Not thread-safe.
   Result<Turn> take(uint64_t number, uint64_t retired, size_t scratch_bytes, size_t staging_bytes);
+  /// The same turn, with as much memory, before the operation has begun.
+  Result<Turn> enlarge(const Turn& turn, uint64_t retired, size_t scratch_bytes,
+                       size_t staging_bytes);
   /// An operation is retired, in order. With `release_waits` by one thread at a time.
   static void leave(const Turn& turn) {
     turn.left->word.store(turn.before + 1, std::memory_order_release);

@@ -248,6 +248,7 @@ struct Code {
   /// Each message ends with its own block: in later slices it does not travel, and its syncs are
   /// signalled for these once it has ended. (One of nothing travels in the first slice.)
   bool fixed_slices = false;
+  bool registered = false;       ///< it moves memory that transports must know
   bool scales_averages = false;  ///< as plan::RankPlan
   bool brief = false;            ///< one slice, which moves so little that a launch takes longer
 

@@ -50,6 +50,7 @@ class Emitter {
     code_.one_library_call = is_one_library_call(graph_.plan);
     code_.scales_averages = graph_.plan.scales_averages;
     code_.brief = graph_.geometry.brief;
+    code_.registered = graph_.geometry.registered;
     code_.rotates = !graph_.geometry.own_buffers && code_.scratch_blocks + code_.staged_blocks > 0;
   }
 

@@ -143,7 +143,9 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   Geometry geometry;
   geometry.depth = call.choice.depth;
   geometry.by_host = call.by_host;
-  geometry.registered = call.registered;
+  geometry.registered =
+      call.registered && std::any_of(target.lanes.begin(), target.lanes.end(),
+                                     [](const Reach& lane) { return lane.registered; });
   geometry.slice_elements = std::min(slice, std::max(round_up(whole, grain), whole));
   geometry.n_slices = static_cast<uint32_t>(std::max<uint64_t>(1, divide_up(call.count, slice)));
   geometry.n_slots = plan::slots(plan, geometry.depth, geometry.n_slices);

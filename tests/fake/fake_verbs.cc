@@ -172,11 +172,13 @@ void unmap(const DmaBuf& dmabuf) {
 
 abi::Mr* reg_dmabuf_mr(abi::Pd* pd, uint64_t offset, size_t bytes, uint64_t address, int fd,
                        int access) {
-  if (!state().fabric.dmabufs) return errno = EOPNOTSUPP, nullptr;
+  const VerbsFabric& fabric = state().fabric;
+  if (!fabric.dmabufs) return errno = EOPNOTSUPP, nullptr;
+  if (fabric.refuses_dmabuf && fabric.refuses_dmabuf(bytes)) return errno = ENOMEM, nullptr;
   auto* const pages = reinterpret_cast<std::byte*>(address);
   DmaBuf dmabuf;
   dmabuf.mapped = pages;
-  if (!state().fabric.copy) {
+  if (!fabric.copy) {
     constexpr size_t kPage = 4096;
     dmabuf.offset = offset % kPage;
     dmabuf.mapped_bytes = dmabuf.offset + bytes;

@@ -31,6 +31,8 @@ struct VerbsFabric {
   int fail_registrations = 0;  ///< so many chunks find no memory to lock, though others end
   size_t lockable = SIZE_MAX;  ///< bytes that may be registered in a protection domain
   bool dmabufs = true;         ///< whether devices register them
+  /// Whether a dma-buf of so many bytes finds no room on a card; empty: none does.
+  std::function<bool(size_t bytes)> refuses_dmabuf;
   /// Copies where a dma-buf is no memory that the host could map; empty: it is.
   std::function<void(void* to, const void* from, size_t bytes)> copy;
   /// What is written to a dma-buf is seen once something was read from there.

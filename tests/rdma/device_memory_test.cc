@@ -121,6 +121,13 @@ TEST_CASE("what a card writes is seen at once, or after a flush, and a trial tel
   fabric.holds_writes = true;
   run_random_cases(hosts(2), {.max_delay_us = 5, .needs_flush = true}, 4);
   CHECK(fabric.device_bytes > 1'000'000);
+  // One rank's messages come in slots, from where they are copied to the other's device.
+  fake::VerbsFabric& mixed = fake::reset_verbs_fabric();
+  mixed.holds_writes = true;
+  std::vector<Config> configs = hosts(2);
+  configs[1].rdma_gpu = false;
+  run_random_cases(configs, {.max_delay_us = 5, .needs_flush = true}, 8);
+  CHECK(mixed.device_bytes > 500'000);
   // A device that does not say that it needs a flush: its card is found out, and left out.
   fake::VerbsFabric& other = fake::reset_verbs_fabric();
   other.holds_writes = true;
@@ -194,6 +201,40 @@ TEST_CASE("memory is registered once, anew when it was freed and is used again, 
   });
   CHECK(fabric.violations == 0);
   CHECK(fabric.regions == 0);
+}
+
+// The user's memory finds room on the card, and that in which hetccl adds up does not.
+TEST_CASE("where a card has no room for hetccl's own memory, pinned memory carries the call") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  constexpr uint64_t kCount = 300'000;
+  fabric.refuses_dmabuf = [](size_t bytes) {
+    return bytes > 70'000 && bytes / 1000 != kCount * sizeof(float) / 1000;
+  };
+  on_devices(hosts(2), {.max_delay_us = 5}, [&](int rank, auto& device, const auto& made) {
+    const auto stream = device.create_stream().value();
+    void* memory = device.allocate(kCount * sizeof(float)).value();
+    std::vector<float> values(kCount);
+    for (int round = 0; round < 3; ++round) {
+      for (uint64_t i = 0; i < kCount; ++i)
+        values[i] = static_cast<float>(i % 1000) + static_cast<float>(rank);
+      device.upload(memory, values.data(), kCount * sizeof(float));
+      const comm::CollectiveArguments call{
+          {.collective = Collective::AllReduce, .type = DataType::Float32, .count = kCount},
+          memory,
+          memory};
+      const Status status = made->dispatch().call(call, stream->native());
+      CHECK_MESSAGE(status.ok(), status.message());
+      CHECK(device.synchronize(fake::kHang));
+      device.download(values.data(), memory, kCount * sizeof(float));
+      size_t wrong = 0;
+      for (uint64_t i = 0; i < kCount; ++i)
+        wrong += values[i] == static_cast<float>(2 * (i % 1000) + 1) ? 0 : 1;
+      CHECK(wrong == 0);
+    }
+    device.free(memory);
+    CHECK(made->finish().ok());
+  });
+  CHECK(fabric.violations == 0);
 }
 
 TEST_CASE("a card that fails in mid-collective is an error on all ranks") {

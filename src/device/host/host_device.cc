@@ -112,9 +112,11 @@ class QueueList {
   uint64_t polled_version_ = 0;                 // the poller's
 };
 
+constexpr size_t kPageBytes = 4096;
+
 Result<void*> allocate_aligned(size_t bytes) {
   // Pages for what is large, so that buffers share neither pages nor cache lines.
-  const size_t alignment = bytes >= 4096 ? 4096 : 64;
+  const size_t alignment = bytes >= kPageBytes ? kPageBytes : 64;
   if (bytes > SIZE_MAX / 2)
     return error(ErrorCode::InvalidArgument, "cannot allocate %zu bytes of host memory", bytes);
   const size_t rounded = (std::max(bytes, size_t{1}) + alignment - 1) / alignment * alignment;
@@ -153,7 +155,7 @@ class HostDevice : public Device {
 
   Result<void*> allocate(size_t bytes) override {
     HETCCL_ASSIGN(void* memory, allocate_aligned(bytes));
-    allocations_.add(memory, bytes);
+    if (bytes >= kPageBytes) allocations_.add(memory, bytes);  // others share their pages
     return memory;
   }
   void free(void* memory) override {

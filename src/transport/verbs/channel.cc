@@ -53,6 +53,7 @@ Status VerbsChannel::prepare() {
                 port_.device->register_memory(slots_.get(), kBytes, abi::kLocalWrite, &again));
   HETCCL_ASSIGN(queue_,
                 QueuePair::create(port_, {.sends = kSends, .receives = kReceives, .user = this}));
+  if (core_->registry().has_device_memory()) HETCCL_TRY(make_loopback());
   arm();  // an engine that sleeps now has not armed it
   for (uint32_t slot = 0; slot < kReceives; ++slot) HETCCL_TRY(repost(slot));
   for (uint32_t slot = kReceives + kSendSlots; slot-- > kReceives;) free_slots_.push_back(slot);
@@ -155,8 +156,8 @@ Status VerbsChannel::meet() {
 }
 
 void VerbsChannel::arm() {
-  if (armed_ || ended() || broken_) return;
-  keep(queue_->arm());
+  if (armed_ || ended()) return;
+  if (!broken_) keep(queue_->arm());
   if (loopback_ != nullptr) keep(loopback_->arm());
   armed_ = true;
 }
@@ -312,6 +313,7 @@ Result<Region> VerbsChannel::register_chunk(void* data, size_t bytes, unsigned a
 
 void VerbsChannel::release(Chunk& chunk, std::atomic<size_t>& under_way) {
   chunk.under_way = false;
+  chunk.pieces = {};
   if (!chunk.region.valid()) return;
   chunk.region.reset();
   --under_way;

@@ -81,6 +81,7 @@ class VerbsChannel final : public Channel, public Watched {
   struct Chunk {
     bool under_way = false;
     Region region;  // its own, where the transport does not know the memory
+    std::array<Piece, QueuePair::kMostParts> pieces;  // else of what it knows
     uint64_t number = 0;
     size_t bytes = 0;
   };
@@ -90,11 +91,13 @@ class VerbsChannel final : public Channel, public Watched {
     std::optional<uint32_t> slot;
     uint64_t number = 0;  // of the message
     size_t offset = 0, bytes = 0;
-    bool last = true;  // the message is complete after it
+    bool frees = false, completes = false;  // the slot, the message
+    Piece piece;
   };
   /// Where a part of a message lies, piece by piece: of none where some is unknown.
   struct Parts {
     std::array<abi::Sge, QueuePair::kMostParts> list{};
+    std::array<Piece, QueuePair::kMostParts> pieces;
     size_t n = 0;
   };
 
@@ -131,11 +134,12 @@ class VerbsChannel final : public Channel, public Watched {
   Status repost(uint32_t slot);
   Status free_slot(uint32_t slot);
   // Memory that the transport knows, of devices above all (channel_device.cc).
-  [[nodiscard]] const Registered* find(const Parcel& transfer, size_t offset) const;
+  [[nodiscard]] Piece find(const Parcel& transfer, size_t offset) const;
   [[nodiscard]] bool is_on_device(const Parcel& transfer) const;
   [[nodiscard]] Parts parts_of(const Parcel& transfer, size_t offset, size_t bytes) const;
   Status copy_from_slot(const Receiving& receiving, uint32_t slot, uint64_t number);
-  Status flush(uint64_t number);
+  Status flush(uint64_t number, Piece piece);
+  Status make_loopback();
   Status begin_copies();
   Status begin_copy(const LocalCopy& copy);
   Status end_copies();

@@ -65,9 +65,10 @@ Status VerbsChannel::grant_chunk(Receiving& receiving, uint64_t number, uint32_t
   auto* data = static_cast<std::byte*>(receiving.transfer.data) + receiving.granted;
   Chunk& chunk = granted_[index];
   uint32_t key = 0;
-  if (const Registered* known = find(receiving.transfer, receiving.granted); known != nullptr) {
+  if (Piece known = find(receiving.transfer, receiving.granted); known != nullptr) {
     bytes = std::min(bytes, static_cast<size_t>(known->end() - data));
     key = known->region(device_).remote_key();
+    chunk.pieces[0] = std::move(known);
   } else {
     if (!core_->may_grant()) return {};
     bool again = false;
@@ -96,9 +97,8 @@ Status VerbsChannel::finish_grant(uint32_t index, size_t bytes) {
   Receiving& receiving = recvs_[chunk.number - recvs_completed_];
   receiving.received += chunk.bytes;
   if (receiving.received < receiving.transfer.bytes) return {};
-  // Of several pieces one is read: the device orders them all.
-  const Registered* known = receiving.on_device ? find(receiving.transfer, 0) : nullptr;
-  if (known != nullptr && known->needs_flush()) return flush(chunk.number);
+  Piece known = receiving.on_device ? find(receiving.transfer, 0) : nullptr;
+  if (known != nullptr && known->needs_flush()) return flush(chunk.number, std::move(known));
   receiving.complete = true;
   complete_recvs();
   return {};

@@ -90,6 +90,7 @@ Status VerbsChannel::write_chunks() {
       chunk.region = std::move(region).value();
     }
     chunk.under_way = true;
+    chunk.pieces = std::move(parts.pieces);
     chunk.number = grant.message;
     chunk.bytes = grant.bytes;
     core_->bytes_sent.fetch_add(grant.bytes, std::memory_order_relaxed);

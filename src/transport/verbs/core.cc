@@ -73,6 +73,7 @@ Result<std::shared_ptr<Core>> Core::create(std::vector<Port> ports, const Config
     HETCCL_TRY(core->require(kUsualChannels, kUsualChannels * (kChannelLocks + 2 * kChunkLocks)));
   else
     HETCCL_TRY(core->reserve(1));
+  core->locks_freely_ = verbs::locks_freely(*core->ports_.front().device);
   for (const auto& device : core->registry().devices()) HETCCL_TRY(core->watch_device(device));
   return core;
 }

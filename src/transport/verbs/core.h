@@ -44,6 +44,9 @@ class Core {
   /// cannot go on. SystemError naming the limit. Thread-safe.
   Status reserve(size_t more);
 
+  /// Whether memory that stays registered takes none from channels: there is no limit.
+  [[nodiscard]] bool locks_freely() const { return locks_freely_; }
+
   // For channels, with `mutex` held.
   std::mutex mutex;
   Status add(VerbsChannel& channel, int wire);
@@ -80,6 +83,7 @@ class Core {
   uint32_t turn_ = 0;
   bool looks_ = false;  // at descriptors, next turn
   bool armed_ = false;
+  bool locks_freely_ = false;
 };
 
 }  // namespace hetccl::transport::verbs

@@ -86,18 +86,19 @@ Result<Region> Device::register_memory(void* data, size_t bytes, unsigned access
 }
 
 Result<Region> Device::register_memory(const Memory& memory, unsigned access) const {
-  if (memory.dmabuf < 0 || api_->reg_dmabuf_mr == nullptr) {
-    bool again = false;
-    return register_memory(memory.data, memory.bytes, access, &again);
+  Status no_dmabuf;
+  if (memory.dmabuf >= 0 && api_->reg_dmabuf_mr != nullptr) {
+    errno = 0;
+    abi::Mr* mr = api_->reg_dmabuf_mr(pd_, memory.dmabuf_offset, memory.bytes,
+                                      reinterpret_cast<uintptr_t>(memory.data), memory.dmabuf,
+                                      static_cast<int>(access));
+    if (mr != nullptr) return Region(shared_from_this(), mr);
+    no_dmabuf = system_error("as a dma-buf", errno != 0 ? errno : EOPNOTSUPP);
   }
-  errno = 0;
-  abi::Mr* mr = api_->reg_dmabuf_mr(pd_, memory.dmabuf_offset, memory.bytes,
-                                    reinterpret_cast<uintptr_t>(memory.data), memory.dmabuf,
-                                    static_cast<int>(access));
-  if (mr != nullptr) return Region(shared_from_this(), mr);
-  return system_error(
-      format("registering a dma-buf of %zu bytes with %s", memory.bytes, name_.c_str()),
-      errno != 0 ? errno : EOPNOTSUPP);
+  bool again = false;
+  auto region = register_memory(memory.data, memory.bytes, access, &again);
+  if (region.ok() || no_dmabuf.ok()) return region;
+  return region.status().with(no_dmabuf.message());
 }
 
 }  // namespace hetccl::transport::verbs

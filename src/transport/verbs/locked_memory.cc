@@ -23,6 +23,13 @@ size_t lockable_bytes(const Device& device, size_t needed) {
   return possible ? SIZE_MAX : limit.rlim_cur;
 }
 
+bool locks_freely(const Device& device) {
+  constexpr rlim_t kPlenty = rlim_t{16} << 30U, kMostTried = rlim_t{64} << 20U;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= kPlenty) return true;
+  return limit.rlim_cur <= kMostTried && lockable_bytes(device, SIZE_MAX) == SIZE_MAX;
+}
+
 Status too_little_lockable(size_t channels, size_t bytes, size_t lockable) {
   constexpr unsigned kKib = 10;
   return error(

@@ -19,6 +19,10 @@ inline constexpr size_t kChunkLocks = kChunkBytes + 2 * kPageBytes;
 /// `needed` bytes is not put to the test.
 size_t lockable_bytes(const Device& device, size_t needed);
 
+/// Whether memory that stays registered takes none from channels: the limit is none, or beyond what
+/// jobs register.
+bool locks_freely(const Device& device);
+
 /// The error of `channels` channels that need `bytes` where `lockable` may be locked: names the
 /// limit and the remedy.
 Status too_little_lockable(size_t channels, size_t bytes, size_t lockable);

@@ -10,15 +10,11 @@
 
 namespace hetccl::transport::verbs {
 
-class Registry;
-
-/// One piece of it.
-class Registered final : public Registration {
+/// One piece of it, while somebody holds it.
+class Registered {
  public:
-  Registered(std::shared_ptr<Registry> registry, const Memory& memory, std::vector<Region> regions);
-  ~Registered() override;
-  Registered(const Registered&) = delete;
-  Registered& operator=(const Registered&) = delete;
+  Registered(const Memory& memory, std::vector<Region> regions)
+      : memory_(memory), regions_(std::move(regions)) {}
 
   [[nodiscard]] bool on_device() const { return memory_.kind == MemoryKind::Device; }
   [[nodiscard]] bool needs_flush() const { return memory_.needs_flush; }
@@ -28,10 +24,10 @@ class Registered final : public Registration {
   [[nodiscard]] const Region& region(size_t device) const { return regions_[device]; }
 
  private:
-  const std::shared_ptr<Registry> registry_;
   const Memory memory_;
   const std::vector<Region> regions_;
 };
+using Piece = std::shared_ptr<const Registered>;
 
 /// Thread-safe.
 class Registry : public std::enable_shared_from_this<Registry> {
@@ -39,18 +35,21 @@ class Registry : public std::enable_shared_from_this<Registry> {
   explicit Registry(std::vector<std::shared_ptr<Device>> devices) : devices_(std::move(devices)) {}
 
   Result<std::unique_ptr<Registration>> add(const Memory& memory);
-  /// What was registered last of what holds `at`; null where nothing does.
-  [[nodiscard]] const Registered* find(const std::byte* at) const;
+  /// What was registered last, and is still, of what holds `at`; null where nothing does.
+  [[nodiscard]] Piece find(const std::byte* at) const;
+  [[nodiscard]] bool has_device_memory() const;
   [[nodiscard]] size_t number_of(const Device& device) const;
   [[nodiscard]] const std::vector<std::shared_ptr<Device>>& devices() const { return devices_; }
 
  private:
-  friend class Registered;
-  void remove(const Registered& registered);
+  class Handle;
+  void remove(const Piece& piece);
+  void know(const Piece& piece);
 
   const std::vector<std::shared_ptr<Device>> devices_;
-  mutable std::mutex mutex_;
-  std::map<const std::byte*, const Registered*> known_;  // no two overlap
+  mutable std::mutex mutex_;                 // guards what follows
+  std::vector<Piece> all_;                   // the newest last
+  std::map<const std::byte*, Piece> known_;  // of all_, no two of which overlap
 };
 
 }  // namespace hetccl::transport::verbs

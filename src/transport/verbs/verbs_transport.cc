@@ -37,6 +37,8 @@ class VerbsTransport final : public Transport {
   }
   [[nodiscard]] bool registers() const override { return true; }
   Result<std::unique_ptr<Registration>> register_memory(const Memory& memory) override {
+    if (memory.kind == MemoryKind::Host && !core_->locks_freely())
+      return error(ErrorCode::Unsupported, "the process may lock no memory beyond its chunks");
     return core_->registry().add(memory);
   }
   [[nodiscard]] size_t n_cards() const override { return core_->registry().devices().size(); }
@@ -108,8 +110,8 @@ Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, siz
   const auto& device = known.devices()[card];
   const auto port = std::find_if(core_->ports().begin(), core_->ports().end(),
                                  [&](const verbs::Port& one) { return one.device == device; });
-  const auto* const source = known.find(static_cast<const std::byte*>(from));
-  const auto* const target = known.find(static_cast<const std::byte*>(to));
+  const verbs::Piece source = known.find(static_cast<const std::byte*>(from));
+  const verbs::Piece target = known.find(static_cast<const std::byte*>(to));
   if (source == nullptr || target == nullptr)
     return error(ErrorCode::InvalidArgument, "to, from: memory that is not registered");
   const auto part = [&](size_t length) {
