@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Names of hetccl's own, which no part of an adaptor has: "host", "cuda", "hip", "nccl", "rccl",
- * "none", "shm", "tcp". */
+ * "none", "shm", "tcp", "verbs", "ncclnet". */
 
 #define HETCCL_ADAPTOR_ABI 1
 #define HETCCL_ADAPTOR_ID_BYTES 128

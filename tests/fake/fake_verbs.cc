@@ -385,6 +385,11 @@ VerbsFabric& reset_verbs_fabric(uint32_t seed) {
   return rdma::state().fabric;
 }
 
+uint64_t count_registrations() {
+  const rdma::Lock lock(rdma::state().mutex);
+  return rdma::state().fabric.registered;
+}
+
 VerbsFabric& verbs_fabric() {
   return rdma::state().fabric;
 }

@@ -58,6 +58,8 @@ struct VerbsFabric {
 /// Puts everything back to the defaults. What is random follows from `seed`.
 VerbsFabric& reset_verbs_fabric(uint32_t seed = 1);
 VerbsFabric& verbs_fabric();
+/// VerbsFabric::registered, while ranks run.
+uint64_t count_registrations();
 /// Makes an asynchronous event (abi::AsyncType) of each open device, or of each queue pair or
 /// completion queue, as its type has it.
 void raise_verbs_event(int type);
