@@ -365,6 +365,37 @@ TEST_CASE("a message that is waited for without sleep costs posts and polls alon
   CHECK(fabric.arms <= arms + 2);
 }
 
+// At both ends: a header, and for each of eight chunks a grant and a write, each with the receive
+// that it meets; credits by the way.
+TEST_CASE("4 MiB cost 34 posts and a few, and no registration where memory is known") {
+  for (const bool known : {false, true}) {
+    CAPTURE(known);
+    fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+    Pair pair;
+    Bytes sent(4 << 20, 7), received(sent.size());
+    std::vector<std::unique_ptr<Registration>> registrations;
+    for (int r = 0; r < 2 && known; ++r) {
+      Bytes& memory = r == 0 ? sent : received;
+      auto made = pair.transports[r]->register_memory(
+          {.data = reinterpret_cast<std::byte*>(memory.data()), .bytes = memory.size()});
+      REQUIRE_MESSAGE(made.ok(), made.status().message());
+      registrations.push_back(std::move(made).value());
+    }
+    const uint64_t posts = fabric.posts, registered = fabric.registered;
+    Parcel from = parcel(sent, 0), to = parcel(received, 0);
+    from.registered = to.registered = known;
+    pair.channels[1]->post_recv(to);
+    pair.channels[0]->post_send(from);
+    pair.until([&] {
+      return pair.channels[1]->recvs_completed() == 1 && pair.channels[0]->sends_completed() == 1;
+    });
+    CHECK(received == sent);
+    CHECK(fabric.posts - posts >= 34);
+    CHECK(fabric.posts - posts <= 38);
+    CHECK(fabric.registered - registered == (known ? 0 : 16));
+  }
+}
+
 TEST_CASE("a queue pair that the device does not connect is an error with peer, port and remedy") {
   fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
   fabric.connect_failure = ETIMEDOUT;
