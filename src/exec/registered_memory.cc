@@ -38,7 +38,9 @@ bool is_same(const device::Allocation& one, const device::Allocation& other) {
 
 RegisteredMemory::RegisteredMemory(device::Device& device,
                                    std::vector<transport::Transport*> transports)
-    : device_(device) {
+    : device_(device),
+      joins_(std::all_of(transports.begin(), transports.end(),
+                         [](const auto* one) { return one->joins_registrations(); })) {
   for (transport::Transport* const one : transports) transports_.push_back({one});
 }
 
@@ -111,6 +113,7 @@ const std::shared_ptr<RegisteredMemory::Entry>& RegisteredMemory::entry_of(
   std::shared_ptr<Entry>& entry = entries_[allocation.base];
   if (entry != nullptr && is_same(entry->allocation, allocation)) return entry;
   entry.reset();
+  forget_overlapped(allocation);
   entry = make_entry(allocation);
   return entry;
 }
@@ -137,6 +140,7 @@ bool RegisteredMemory::hold(const void* data, size_t bytes, std::vector<Hold>& h
   if (uses_ % kLooksEvery == 0) forget_one_freed();
   const auto* at = static_cast<const std::byte*>(data);
   for (const std::byte* const end = at + bytes; at < end;) {
+    if (at != data && !joins_) return false;
     if (auto kept = find_kept(at); kept != nullptr) {
       at = kept->allocation.base + kept->allocation.bytes;
       holds.push_back(std::move(kept));
@@ -173,6 +177,17 @@ void RegisteredMemory::make_room() {
       entries_.begin(), entries_.end(),
       [](const auto& one, const auto& other) { return one.second->used < other.second->used; });
   entries_.erase(oldest);
+}
+
+// Allocations do not overlap, so these were freed. Cards must not take their registrations for the
+// new one's: plug-ins of NCCL's look them up by address.
+void RegisteredMemory::forget_overlapped(const device::Allocation& allocation) {
+  std::erase_if(entries_, [&](const auto& known) {
+    if (known.second == nullptr) return false;
+    const device::Allocation& other = known.second->allocation;
+    return other.base < allocation.base + allocation.bytes &&
+           allocation.base < other.base + other.bytes;
+  });
 }
 
 // A dma-buf keeps memory that its user has freed.
