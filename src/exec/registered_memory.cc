@@ -94,8 +94,8 @@ Status RegisteredMemory::register_with_all(Entry& entry) const {
   Status no_dmabuf;
   if (on_device) {
     auto made = device_.export_memory(entry.allocation);
-    if (made.ok()) exported = std::move(made).value();
     no_dmabuf = made.status();
+    if (made.ok()) exported = std::move(made).value();
   }
   const transport::Memory memory = memory_of(entry.allocation, exported, device_.needs_flush());
   for (const Transport& one : transports_) {
