@@ -39,7 +39,9 @@ bool is_same(const device::Allocation& one, const device::Allocation& other) {
 
 RegisteredMemory::RegisteredMemory(device::Device& device,
                                    std::vector<transport::Transport*> transports)
-    : device_(device) {
+    : device_(device),
+      joins_(std::all_of(transports.begin(), transports.end(),
+                         [](const auto* one) { return one->joins_registrations(); })) {
   for (transport::Transport* const one : transports) transports_.push_back({one});
 }
 
@@ -97,8 +99,8 @@ Status RegisteredMemory::register_with_all(Entry& entry) const {
   Status no_dmabuf;
   if (on_device) {
     auto made = device_.export_memory(entry.allocation);
-    if (made.ok()) exported = std::move(made).value();
     no_dmabuf = made.status();
+    if (made.ok()) exported = std::move(made).value();
   }
   const transport::Memory memory = memory_of(entry.allocation, exported, device_.needs_flush());
   for (const Transport& one : transports_) {
@@ -116,11 +118,7 @@ const std::shared_ptr<RegisteredMemory::Entry>& RegisteredMemory::entry_of(
   const auto known = entries_.find(allocation.base);
   if (known != entries_.end() && is_same(known->second->allocation, allocation))
     return known->second;
-  // What overlaps it is gone, and may come again as another mapping of the same memory.
-  std::erase_if(entries_, [&](const auto& other) {
-    const device::Allocation& old = other.second->allocation;
-    return old.base < allocation.base + allocation.bytes && allocation.base < old.base + old.bytes;
-  });
+  forget_overlapped(allocation);
   return entries_[allocation.base] = make_entry(allocation);
 }
 
@@ -148,6 +146,7 @@ bool RegisteredMemory::hold(const void* data, size_t bytes, std::vector<Hold>& h
   make_room();
   const auto* at = static_cast<const std::byte*>(data);
   for (const std::byte* const end = at + bytes; at < end;) {
+    if (at != data && !joins_) return false;
     if (auto kept = find_kept(at); kept != nullptr) {
       at = kept->allocation.base + kept->allocation.bytes;
       holds.push_back(std::move(kept));
@@ -189,6 +188,16 @@ void RegisteredMemory::make_room() {
     if (oldest == entries_.end()) return;
     entries_.erase(oldest);
   }
+}
+
+// Allocations do not overlap, so these were freed. They may come again, as other mappings of the
+// same memory, and plug-ins of NCCL's look registrations up by address.
+void RegisteredMemory::forget_overlapped(const device::Allocation& allocation) {
+  std::erase_if(entries_, [&](const auto& known) {
+    const device::Allocation& other = known.second->allocation;
+    return other.base < allocation.base + allocation.bytes &&
+           allocation.base < other.base + other.bytes;
+  });
 }
 
 // A dma-buf keeps memory that its user has freed.

@@ -34,7 +34,8 @@ class RegisteredMemory {
   [[nodiscard]] std::string why_not(const transport::Transport& transport) const;
 
   /// Makes sure that transports know [data, data + bytes), and adds to `holds` what keeps it so.
-  /// False where they do not know all of it: `holds` may have grown.
+  /// False where they do not know all of it, or would need several registrations for it that one
+  /// of them does not join: `holds` may have grown.
   bool hold(const void* data, size_t bytes, std::vector<Hold>& holds);
   /// Why transports do not know the allocation at `data`, after `hold`.
   [[nodiscard]] Status why_unknown(const void* data);
@@ -63,10 +64,12 @@ class RegisteredMemory {
   [[nodiscard]] std::shared_ptr<Entry> find_kept(const std::byte* at) const;
   const std::shared_ptr<Entry>& entry_of(const device::Allocation& allocation);
   void make_room();
+  void forget_overlapped(const device::Allocation& allocation);
   void forget_one_freed();
 
   device::Device& device_;
   std::vector<Transport> transports_;
+  const bool joins_;  // all of them: Transport::joins_registrations
   std::mutex trying_;
   bool tried_ = false;
   mutable std::mutex mutex_;  // guards what follows

@@ -172,6 +172,8 @@ class Transport {
     static_cast<void>(memory);
     return std::unique_ptr<Registration>();
   }
+  /// Whether one transfer may lie in several registrations.
+  [[nodiscard]] virtual bool joins_registrations() const { return true; }
   /// Of those that reach registered memory.
   [[nodiscard]] virtual size_t n_cards() const { return 0; }
   /// Has a card copy within registered memory, to try whether it reaches it. RemoteError or Timeout

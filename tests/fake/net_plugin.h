@@ -28,12 +28,18 @@ struct NetPlugin {
   bool never_connects = false;
 
   int devices = 1;
-  int pointers = 1;  ///< host
+  int pointers = 1;  ///< host; 2: memory of GPUs by address, 4: by dma-bufs
+  bool force_flush = false;
+  /// What is received into memory of GPUs is there after a flush of that memory alone.
+  bool holds_writes = false;
+  bool refuses_gpus = false;  ///< though its properties say that it takes their memory
   int max_comms = 1000;
   size_t max_bytes = 1 << 30;
 
   // Counted.
   std::atomic<uint64_t> tests{0}, sent_bytes{0};
+  std::atomic<uint64_t> gpu_bytes{0};  ///< moved from or to memory of GPUs
+  std::atomic<uint64_t> registered{0}, flushes{0};
   std::atomic<uint64_t> violations{0};   ///< of the interface, by who calls it
   std::atomic<uint64_t> interrupted{0};  ///< connections closed under a request
   std::atomic<int64_t> comms{0}, regions{0}, requests{0}, most_requests{0};

@@ -1,7 +1,9 @@
 // Declared in net_plugin.h. A message on a socket is its length in four bytes, then its bytes.
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,8 @@
 #include <mutex>
 #include <new>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "fake/net_plugin.h"
 #include "transport/ncclnet/abi.h"
@@ -36,6 +40,8 @@ struct Request {
   void* region = nullptr;
   uint32_t late = 0;
   bool complete = false;
+  std::vector<char> held;  // what arrived and is not seen yet
+  char* seen_at = nullptr;
 };
 
 struct Comm {
@@ -50,6 +56,15 @@ struct Region {
   Comm* comm;
   char* data;
   size_t bytes;
+  bool of_gpu = false;
+  // Of a dma-buf.
+  void* mapped = nullptr;
+  size_t mapped_bytes = 0;
+  std::vector<std::pair<char*, std::vector<char>>> held;
+  [[nodiscard]] char* reach(void* at) const {
+    if (mapped == nullptr) return static_cast<char*>(at);
+    return static_cast<char*>(mapped) + (static_cast<char*>(at) - data);
+  }
 };
 
 // As in NCCL's own plug-in for InfiniBand, the handle keeps how far a connection is.
@@ -106,6 +121,8 @@ bool move_first(Comm& comm) {
   if (comm.error != abi::kSuccess) return false;
   if (first.moved < kLengthBytes + first.bytes) return true;
   first.complete = true;
+  if (!first.held.empty())
+    regions.at(first.region)->held.emplace_back(first.seen_at, std::move(first.held));
   if (comm.sends) state.sent_bytes += first.bytes;
   comm.queue.pop_front();
   return true;
@@ -127,7 +144,14 @@ int begin(Comm& comm, void* data, size_t bytes, void* region, void** request) {
   if (!works()) return abi::kSuccess;
   auto made = std::make_unique<Request>();
   made->comm = &comm;
-  made->data = static_cast<char*>(data);
+  Region& memory = *found->second;
+  made->data = memory.reach(data);
+  if (memory.of_gpu) state.gpu_bytes += bytes;
+  if (memory.of_gpu && state.holds_writes && !comm.sends) {
+    made->seen_at = made->data;
+    made->held.resize(bytes);
+    made->data = made->held.data();
+  }
   made->bytes = made->length = static_cast<uint32_t>(bytes);
   made->region = region;
   made->late = state.late > 0 ? static_cast<uint32_t>(randomness() % (state.late + 1)) : 0;
@@ -167,6 +191,8 @@ void fill(Properties& properties) {
   properties.latency = 2;
   properties.max_comms = state.max_comms;
   properties.max_receives = 1;
+  if constexpr (requires { properties.force_flush; })
+    properties.force_flush = state.force_flush ? 1 : 0;
   if constexpr (requires { properties.max_bytes; })
     properties.max_bytes = properties.max_collective_bytes = state.max_bytes;
 }
@@ -241,18 +267,73 @@ int accept_from(void* listener, void** receiver, void** /*offload*/) {
   return abi::kSuccess;
 }
 
+int keep(Region made, void** region) {
+  auto kept = std::make_unique<Region>(std::move(made));
+  *region = kept.get();
+  regions[*region] = std::move(kept);
+  ++state.regions;
+  ++state.registered;
+  return abi::kSuccess;
+}
+
+// Memory of a GPU cannot be touched by its address.
+bool is_mapped(const void* address) {
+  char byte = 0;
+  iovec local{&byte, 1}, remote{const_cast<void*>(address), 1};
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
 int register_memory(void* comm, void* data, size_t bytes, int type, void** region) {
   const std::lock_guard lock(mutex);
-  if (type != abi::kPointerHost) return violate("memory of another kind");
+  if ((type & state.pointers) == 0) return violate("memory of another kind");
+  if (!is_mapped(data)) return abi::kSystemError;
   if (state.fail_registrations > 0) {
     --state.fail_registrations;
     return abi::kSystemError;
   }
-  auto made =
-      std::make_unique<Region>(Region{static_cast<Comm*>(comm), static_cast<char*>(data), bytes});
-  *region = made.get();
-  regions[*region] = std::move(made);
-  ++state.regions;
+  Region made{static_cast<Comm*>(comm), static_cast<char*>(data), bytes};
+  made.of_gpu = type == abi::kPointerCuda;
+  if (made.of_gpu && state.refuses_gpus) return abi::kInternalError;
+  return keep(std::move(made), region);
+}
+
+int register_dma_buf(void* comm, void* data, size_t bytes, int type, uint64_t offset, int fd,
+                     void** region) {
+  const std::lock_guard lock(mutex);
+  constexpr size_t kPage = 4096;
+  if (type != abi::kPointerCuda || (state.pointers & abi::kPointerDmaBuf) == 0)
+    return violate("memory of another kind");
+  if (reinterpret_cast<uintptr_t>(data) % kPage != 0 || offset % kPage != 0)
+    return violate("a dma-buf from within a page");
+  if (state.refuses_gpus) return abi::kInternalError;
+  Region made{static_cast<Comm*>(comm), static_cast<char*>(data), bytes};
+  made.of_gpu = true;
+  made.mapped_bytes = bytes;
+  made.mapped =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+  if (made.mapped == MAP_FAILED) return abi::kSystemError;
+  return keep(std::move(made), region);
+}
+
+int flush(void* comm, int n, void** data, int* /*bytes*/, void** regions_of, void** request) {
+  const std::lock_guard lock(mutex);
+  auto& receiver = *static_cast<Comm*>(comm);
+  const auto found = regions.find(*regions_of);
+  if (n != 1 || receiver.sends || found == regions.end() || found->second->comm != comm ||
+      !found->second->of_gpu || *data < found->second->data)
+    return violate("a flush of what was not received");
+  ++state.flushes;
+  for (const auto& [at, held] : std::exchange(found->second->held, {}))
+    std::memcpy(at, held.data(), held.size());
+  *request = nullptr;
+  if (!works()) return abi::kSuccess;  // it is done already
+  auto made = std::make_unique<Request>();
+  made->comm = &receiver;
+  made->region = *regions_of;
+  made->complete = true;
+  *request = made.get();
+  receiver.all[made.get()] = std::move(made);
+  ++state.requests;
   return abi::kSuccess;
 }
 
@@ -260,7 +341,11 @@ int register_memory(void* comm, void* data, size_t bytes, int type, void** regio
 int deregister(void* in_comm, void* region) {
   const std::lock_guard lock(mutex);
   auto& comm = *static_cast<Comm*>(in_comm);
-  if (regions.erase(region) == 0) return violate("a region twice");
+  const auto found = regions.find(region);
+  if (found == regions.end() || found->second->comm != in_comm) return violate("a region twice");
+  if (found->second->mapped != nullptr)
+    ::munmap(found->second->mapped, found->second->mapped_bytes);
+  regions.erase(found);
   --state.regions;
   for (const Request* request : comm.queue)
     if (request->region == region) comm.error = abi::kInternalError;
@@ -368,7 +453,9 @@ Exported make_table() {
   net.get_properties = get_properties<Version::Properties>;
   net.accept = accept_from;
   net.register_memory = register_memory;
+  net.register_dma_buf = register_dma_buf;
   net.deregister = deregister;
+  net.flush = flush;
   net.test = test;
   net.close_sender = net.close_receiver = net.close_listener = close_comm;
   return {net, {}};

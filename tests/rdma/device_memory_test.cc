@@ -1,14 +1,12 @@
 // Memory of devices over RDMA, with fakes of both: what cards move themselves, what is registered
 // and for how long, and what happens where a card does not reach it.
+#include "comm/device_memory.h"
+
 #include <doctest/doctest.h>
 
-#include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "comm/ranks.h"
-#include "fake/cases.h"
 #include "fake/fake_verbs.h"
 #include "transport/verbs/verbs_transport.h"
 
@@ -16,24 +14,13 @@ namespace hetccl {
 namespace {
 
 using comm::Communicator;
-using fake::Case;
+using comm::pass_message;
 using fake::FakeDevice;
 using fake::FakeOptions;
 using Body = std::function<void(int, FakeDevice&, std::shared_ptr<Communicator>)>;
-using Bytes = std::vector<std::byte>;
 
-// Each rank is a host of its own.
 std::vector<Config> hosts(size_t n) {
-  std::vector<Config> configs(n);
-  for (size_t i = 0; i < n; ++i) {
-    configs[i].host_id = format("host%zu", i);
-    configs[i].cluster = format("%zu", i);
-    configs[i].transport = "verbs";
-    configs[i].socket_ifname = "=lo";
-    configs[i].slice_bytes = 64 << 10;
-    configs[i].init_timeout_ms = configs[i].timeout_ms = fake::kHangMs;
-  }
-  return configs;
+  return comm::hosts_with_devices(n, "verbs");
 }
 
 void use_fake_verbs(comm::Adaptors& adaptors) {
@@ -51,41 +38,7 @@ void on_devices(const std::vector<Config>& configs, const FakeOptions& options, 
 
 void run_random_cases(const std::vector<Config>& configs, const FakeOptions& options,
                       uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::string> labels;
-  for (const Config& config : configs) labels.push_back(config.cluster);
-  std::vector<Case> tests;
-  for (int i = 0; i < 40; ++i)
-    tests.push_back(fake::random_case(random, labels, i % 8 == 0 ? 200'000 : 3000));
-  on_devices(configs, options, [&](int rank, auto& device, const auto& communicator) {
-    const auto stream = device.create_stream().value();
-    for (const Case& test : tests) {
-      std::vector<Bytes> inputs;
-      for (int r = 0; r < test.n_ranks(); ++r) inputs.push_back(input_of(test, r));
-      CHECK(comm::run(test, rank, device, *communicator, *stream, inputs) == "");
-    }
-    CHECK(communicator->finish().ok());
-  });
-}
-
-Status send_or_receive(Communicator& communicator, device::Stream& stream, int rank, void* data,
-                       size_t bytes) {
-  const exec::Message message{
-      .send = rank == 0, .peer = 1 - rank, .data = data, .type = DataType::Uint8, .count = bytes};
-  return communicator.dispatch().call(std::span(&message, 1), stream.native());
-}
-
-// Rank 0 sends `bytes` to rank 1, in the memory given, and rank 1 looks at what came.
-void pass_message(int rank, FakeDevice& device, Communicator& communicator, device::Stream& stream,
-                  void* memory, size_t bytes, uint8_t seed) {
-  Bytes sent(bytes), got(bytes);
-  for (size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>(i * 7 + seed);
-  if (rank == 0) device.upload(memory, sent.data(), bytes);
-  const Status status = send_or_receive(communicator, stream, rank, memory, bytes);
-  CHECK_MESSAGE(status.ok(), status.message());
-  CHECK(device.synchronize(fake::kHang));
-  device.download(got.data(), memory, bytes);
-  CHECK(got == sent);
+  comm::run_random_cases(configs, options, seed, use_fake_verbs);
 }
 
 TEST_CASE("cards read and write the memory of devices: the values of collectives are right") {

@@ -15,14 +15,15 @@ std::string text_of(const char* text) {
 }
 
 void fill(const abi::PropertiesV8& from, Properties* to) {
-  *to = {text_of(from.name), from.pointers,  from.mbps,         from.port,
-         from.latency,       from.max_comms, from.max_receives, size_t{0x7fffffff}};
+  *to = {text_of(from.name), from.pointers,     from.mbps, from.port,         from.latency,
+         from.max_comms,     from.max_receives, false,     size_t{0x7fffffff}};
 }
 
 template <size_t room>
 void fill(const abi::PropertiesV9Of<room>& from, Properties* to) {
-  *to = {text_of(from.name), from.pointers,  from.mbps,         from.port,
-         from.latency,       from.max_comms, from.max_receives, from.max_bytes};
+  *to = {text_of(from.name), from.pointers,         from.mbps,
+         from.port,          from.latency,          from.max_comms,
+         from.max_receives,  from.force_flush != 0, from.max_bytes};
 }
 
 template <typename Extended>
@@ -116,6 +117,12 @@ class CallsOf final : public Calls {
     } else {
       return net_.receive(receiver, 1, &data, &bytes, &tag, &region, request);
     }
+  }
+  [[nodiscard]] bool can_flush() const override { return net_.flush != nullptr; }
+  int flush(void* receiver, const Range& range, void* region, void** request) override {
+    void* data = range.data;
+    int bytes = static_cast<int>(range.bytes);
+    return net_.flush(receiver, 1, &data, &bytes, &region, request);
   }
   int test(void* request, int* done, int* bytes) override {
     return net_.test(request, done, bytes);

@@ -24,7 +24,8 @@ struct Properties {
   int mbps = 0, port = 0;
   float latency = 0;  ///< microseconds
   int max_comms = 0, max_receives = 0;
-  size_t max_bytes = 0;  ///< of one send
+  bool forces_flush = false;  ///< whatever the GPU says (version 9 and newer)
+  size_t max_bytes = 0;       ///< of one send
 };
 
 /// Memory to be registered. `fd` and `offset` are those of a DmaBuf.
@@ -61,6 +62,11 @@ class Calls {
   /// Leave `*request` null where the plug-in takes no more now.
   virtual int send(void* sender, const Range& range, void* region, void** request) = 0;
   virtual int receive(void* receiver, const Range& range, void* region, void** request) = 0;
+  /// Whether the plug-in has `flush`.
+  [[nodiscard]] virtual bool can_flush() const = 0;
+  /// Once it has ended, all that `receiver` has received into `range` can be seen. Leaves
+  /// `*request` null where there is nothing to wait for.
+  virtual int flush(void* receiver, const Range& range, void* region, void** request) = 0;
   virtual int test(void* request, int* done, int* bytes) = 0;
   virtual int close_sender(void* sender) = 0;
   virtual int close_receiver(void* receiver) = 0;

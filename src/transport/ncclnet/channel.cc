@@ -45,6 +45,7 @@ void NetChannel::close() {
   stream_.write();  // a peer that has gone misses nothing
   out_.reset();
   in_.reset();
+  loopback_.reset();
   stream_.close();
   sends_.clear();
   recvs_.clear();
@@ -121,7 +122,7 @@ Result<bool> NetChannel::take_message(const Frame& frame) {
   if (inbox_.size() >= kCredits) return defect("it sends more messages than it may");
   const uint32_t slot = next_slot_++ % kCredits;
   std::memcpy(slot_at(slot), in.data() + kPrefix, payload);
-  inbox_.push({header.value(), slot, frame.value});
+  inbox_.push({header.value(), frame.kind == FrameKind::Whole, slot, frame.value});
   stream_.take(kPrefix + payload);
   return true;
 }
@@ -151,7 +152,7 @@ Status NetChannel::accept_grant(uint64_t message) {
   const bool known = message >= sends_completed_ && index < begun_;
   const bool again = known && (sends_[index].begun > 0 ||
                                (!granted_.empty() && message <= granted_[granted_.size() - 1]));
-  if (out_ == nullptr || !known || again || sends_[index].transfer.bytes <= kMostWhole)
+  if (out_ == nullptr || !known || again || sends_[index].is_whole())
     return defect("it grants a message that it was not sent");
   granted_.push(message);
   return {};
@@ -162,7 +163,13 @@ Status NetChannel::accept_grant(uint64_t message) {
 bool NetChannel::is_busy() const {
   if (ended() || !why_broken_.ok()) return false;
   return (out_ != nullptr && (out_->is_busy() || !granted_.empty())) ||
-         (in_ != nullptr && (in_->is_busy() || !receiving_.empty()));
+         (in_ != nullptr && (in_->is_busy() || !receiving_.empty())) || !copies_.empty();
+}
+
+void NetChannel::forget(uint64_t number) {
+  for (Link* link : {out_.get(), in_.get()})
+    if (link != nullptr) link->forget(number);
+  if (loopback_ != nullptr) loopback_->forget(number);
 }
 
 bool NetChannel::progress(TimePoint now) {
@@ -180,9 +187,8 @@ void NetChannel::look_for_end(bool moved, TimePoint now) {
   if (!why_broken_.ok()) read();
   if (ended()) return;
   if (!stream_.ended()) return keep(why_broken_);
-  if (awaits_chunks(now)) return;
-  const bool cut = !recvs_.empty() || !sends_.empty() || inbox_.empty() ||
-                   inbox_.front().header.total > kMostWhole;
+  if (awaits_chunks(now) || (why_broken_.ok() && !copies_.empty())) return;
+  const bool cut = !recvs_.empty() || !sends_.empty() || inbox_.empty() || !inbox_.front().whole;
   if (cut) keep(closed());
 }
 
@@ -196,7 +202,7 @@ bool NetChannel::awaits_chunks(TimePoint now) {
 }
 
 Route NetChannel::route() const {
-  return {peer_, core_->plugin(), core_->devices()[device_], &core_->registered};
+  return {format("rank %d", peer_), core_->plugin(), core_->devices()[device_], &core_->registered};
 }
 
 TimePoint NetChannel::deadline() const {

@@ -2,7 +2,8 @@
 // messages travel over the control connection. The receiver of a long message grants it once a
 // receive is posted; then both ends move its chunks by the plug-in. So the plug-in has connections
 // only where long messages go, and requests only while these move: some give up a whole device when
-// a connection closes under a request (aws-ofi-nccl).
+// a connection closes under a request (aws-ofi-nccl). A message from a GPU's memory is always long.
+// A short one from a host's to a GPU's is written there by a loopback.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 #include "base/fifo.h"
 #include "transport/ncclnet/core.h"
 #include "transport/ncclnet/link.h"
+#include "transport/ncclnet/loopback.h"
 #include "transport/ncclnet/stream.h"
 
 namespace hetccl::transport::ncclnet {
@@ -36,25 +38,34 @@ class NetChannel final : public Channel {
   void on_event();
   /// The plug-in is to be asked again, though no event will tell.
   [[nodiscard]] bool is_busy() const;
+  /// Deregisters the memory of that number.
+  void forget(uint64_t number);
   [[nodiscard]] size_t device() const { return device_; }
 
  private:
   struct Sending {
     Parcel transfer;
+    const Known* known = nullptr;    // the registered memory that holds it
     uint64_t end = 0;                // a short message is complete once so much is written
     size_t begun = 0, complete = 0;  // of a long message
+    [[nodiscard]] bool is_whole() const {
+      return transfer.bytes == 0 || (transfer.bytes <= kMostWhole && !is_on_device(known));
+    }
   };
   struct Receiving {
     Parcel transfer;
+    const Known* known = nullptr;
     size_t begun = 0, received = 0;  // of a long message
     bool complete = false;
   };
   /// A message that no receive has met; its bytes are in a slot if it is short.
   struct Arrived {
     Header header;
+    bool whole = false;
     uint32_t slot = 0;
     size_t chunk_bytes = 0;  // of a long message
   };
+  static bool is_on_device(const Known* known) { return known != nullptr && known->on_device(); }
 
   NetChannel(int peer, size_t device, net::Wire wire, std::shared_ptr<Core> core);
   Status prepare();
@@ -81,6 +92,9 @@ class NetChannel final : public Channel {
   Status match();
   Status begin(Receiving& receiving, const Arrived& arrived, uint64_t number);
   Status receive_chunks();
+  [[nodiscard]] bool may_begin(const Receiving& receiving, const Arrived& arrived) const;
+  Status write_to_device(const Receiving& receiving, const Arrived& arrived, uint64_t number);
+  Status advance_copies(TimePoint now);
   void return_credits();
   bool advance(TimePoint now);
 
@@ -104,12 +118,15 @@ class NetChannel final : public Channel {
   bool watched_ = false;  // the control connection
   bool watches_writes_ = false;
   bool closed_ = true;
-  std::unique_ptr<Link> out_, in_;     // once there is a long message
-  Status why_broken_;                  // of a link
-  uint64_t chunks_sent_ = 0;           // complete
-  uint64_t chunks_received_ = 0;       // complete
-  uint64_t peer_chunks_sent_ = 0;      // as it said when it closed
-  std::optional<TimePoint> gives_up_;  // on chunks that the peer says it has sent
+  std::unique_ptr<Link> out_, in_;      // once there is a long message
+  std::unique_ptr<Loopback> loopback_;  // once a short one is for a GPU
+  Fifo<uint64_t> copies_;               // messages that the loopback copies
+  uint64_t copied_ = 0;                 // messages that it has copied
+  Status why_broken_;                   // of a link or the loopback
+  uint64_t chunks_sent_ = 0;            // complete
+  uint64_t chunks_received_ = 0;        // complete
+  uint64_t peer_chunks_sent_ = 0;       // as it said when it closed
+  std::optional<TimePoint> gives_up_;   // on chunks that the peer says it has sent
 
   Fifo<Sending> sends_;
   size_t begun_ = 0;  // of sends_: their headers are put

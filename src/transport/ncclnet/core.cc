@@ -42,6 +42,7 @@ Core::Core(std::shared_ptr<const Plugin> plugin, std::vector<Device> devices, co
       config_(config),
       epoll_(std::move(epoll)),
       timer_(std::move(timer)),
+      probes_(devices_.size()),
       rest_(kLeastRest) {}
 
 Status Core::add(NetChannel& channel, int wire) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -11,13 +12,15 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/fd.h"
+#include "transport/ncclnet/loopback.h"
 #include "transport/ncclnet/plugin.h"
+#include "transport/ncclnet/registry.h"
 
 namespace hetccl::transport::ncclnet {
 
 class NetChannel;
 
-class Core {
+class Core : public std::enable_shared_from_this<Core> {
  public:
   static Result<std::shared_ptr<Core>> create(std::shared_ptr<const Plugin> plugin,
                                               std::vector<Device> devices, const Config& config);
@@ -33,6 +36,18 @@ class Core {
   /// Chunks for which memory is registered.
   std::atomic<size_t> registered{0};
 
+  // Thread-safe: registered memory (core_memory.cc).
+  /// Whether all devices take memory of GPUs.
+  [[nodiscard]] bool reaches_devices() const;
+  /// See Transport::register_memory.
+  Result<std::unique_ptr<Registration>> register_memory(const Memory& memory);
+  /// See Transport::copy_by_card.
+  Status copy(size_t card, void* to, const void* from, size_t bytes, const WaitLimit& limit);
+  /// Returns the registered memory that contains the parcel, or null.
+  [[nodiscard]] const Known* find(const Parcel& transfer) const;
+  /// Deregisters `known` on all connections. Blocks while one of them moves data.
+  void forget(const Known& known);
+
   // For channels, with `mutex` held.
   std::mutex mutex;
   /// SystemError where a device has no connections left, or the system no memory.
@@ -43,15 +58,26 @@ class Core {
   void unwatch(int wire);
 
  private:
+  /// Copies by one device, for registrations and trials.
+  struct Probe {
+    std::mutex mutex;
+    std::unique_ptr<Loopback> loopback;
+  };
+
   Core(std::shared_ptr<const Plugin> plugin, std::vector<Device> devices, const Config& config,
        Fd epoll, Fd timer);
   bool handle_events();
   void rest();
+  Status try_registration(size_t card, const Known& known);
+  Status open(Probe& probe, size_t card, const WaitLimit& limit);
 
   const std::shared_ptr<const Plugin> plugin_;
   const std::vector<Device> devices_;
   const Config config_;
   const Fd epoll_, timer_;
+  Registry registry_;
+  std::atomic<uint64_t> last_number_{0};
+  std::deque<Probe> probes_;  // one for each device
   std::vector<NetChannel*> channels_;
   uint32_t turn_ = 0;
   Duration rest_;

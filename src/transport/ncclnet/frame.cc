@@ -47,7 +47,8 @@ Result<Frame> decode_frame(const uint8_t in[kFrameBytes]) {
 Result<Header> decode_header(const Frame& frame, const uint8_t in[kHeaderBytes]) {
   HETCCL_ASSIGN(const Header header, transport::decode(in));
   const bool whole = frame.kind == FrameKind::Whole;
-  if (header.offset != 0 || header.bytes != header.total || whole != (header.total <= kMostWhole))
+  const bool fits = whole ? header.total <= kMostWhole : header.total > 0;
+  if (header.offset != 0 || header.bytes != header.total || !fits)
     return error(ErrorCode::RemoteError, "its messages do not fit their headers");
   if (!whole && !is_chunk(frame.value))
     return error(ErrorCode::RemoteError, "it sends chunks of %" PRIu64 " bytes", frame.value);

@@ -26,7 +26,8 @@ inline constexpr size_t kHelloBytes = 8 + 32 + abi::kHandleBytes;
 
 /// Messages that a receiver holds for receives to come: the credits of its peer.
 inline constexpr uint32_t kCredits = 16;
-/// Messages up to this travel over the control connection, behind their header.
+/// Messages up to this travel over the control connection, behind their header: out of the memory
+/// of hosts.
 inline constexpr size_t kMostWhole = 8 << 10;
 
 enum class FrameKind : uint8_t {

@@ -35,9 +35,9 @@ Result<bool> Link::advance(TimePoint now) {
   }
   if (!open_ && now >= deadline_)
     return error(ErrorCode::Timeout,
-                 "net plug-in %s made no connection %s rank %d over %s in time: check that the "
-                 "devices reach each other, or unset HETCCL_NET_PLUGIN",
-                 plugin_name(), sends_ ? "to" : "from", route_.peer, device_name());
+                 "net plug-in %s made no connection %s %s over %s in time: check that the devices "
+                 "reach each other, or unset HETCCL_NET_PLUGIN",
+                 plugin_name(), sends_ ? "to" : "from", route_.peer.c_str(), device_name());
   return open_ || (comm_ != nullptr) != connected;
 }
 
@@ -64,58 +64,83 @@ Result<bool> Link::prove() {
   if (!moved) return false;
   if (!net::same(token_, hello_.token))
     return error(ErrorCode::RemoteError,
-                 "net plug-in %s accepted a connection over %s that is not from rank %d",
-                 plugin_name(), device_name(), route_.peer);
+                 "net plug-in %s accepted a connection over %s that is not from %s", plugin_name(),
+                 device_name(), route_.peer.c_str());
   return true;
 }
 
-// The region of a chunk that waits for the plug-in is kept, since the same chunk comes again.
 Result<bool> Link::begin(const Chunk& chunk) {
   if (requests_.size() >= kWindow) return false;
-  if (!holds_) {
-    const int code = calls().register_memory(comm_, chunk.range, &held_);
-    if (code != abi::kSuccess && *route_.registered > 0) return false;  // until others have ended
-    if (code != abi::kSuccess)
-      return error(ErrorCode::SystemError,
-                   "net plug-in %s registers no %zu bytes with %s (%s), for rank %d: raise the "
-                   "limit of locked memory (ulimit -l unlimited), or unset HETCCL_NET_PLUGIN",
-                   plugin_name(), chunk.range.bytes, device_name(), name_of_code(code).c_str(),
-                   route_.peer);
-    holds_ = true;
-    ++*route_.registered;
+  void* region = nullptr;
+  bool owns_region = chunk.known == nullptr;
+  if (!owns_region) {
+    const Region& known = region_of(*chunk.known);
+    if (chunk.known->on_device()) HETCCL_TRY(known.refused);
+    owns_region = !known.refused.ok();
+    region = known.region;
+  }
+  if (owns_region) {
+    HETCCL_ASSIGN(const bool held, hold_region(chunk));
+    if (!held) return false;
+    region = held_;
   }
   void* request = nullptr;
-  const int code = sends_ ? calls().send(comm_, chunk.range, held_, &request)
-                          : calls().receive(comm_, chunk.range, held_, &request);
+  const int code = sends_ ? calls().send(comm_, chunk.range, region, &request)
+                          : calls().receive(comm_, chunk.range, region, &request);
   if (code != abi::kSuccess) return failed(sends_ ? "send to" : "receive from", code);
   if (request == nullptr) return false;
-  requests_.push({request, held_, chunk});
-  holds_ = false;
+  requests_.push({request, region, chunk, owns_region});
+  if (owns_region) holds_ = false;
+  return true;
+}
+
+// The region of a chunk that waits for the plug-in is kept, since the same chunk comes again. False
+// where there can be one once other chunks have ended.
+Result<bool> Link::hold_region(const Chunk& chunk) {
+  if (holds_) return true;
+  const int code = calls().register_memory(comm_, chunk.range, &held_);
+  if (code != abi::kSuccess && *route_.registered > 0) return false;
+  if (code != abi::kSuccess)
+    return error(ErrorCode::SystemError,
+                 "net plug-in %s registers no %zu bytes with %s (%s), for %s: raise the limit of "
+                 "locked memory (ulimit -l unlimited), or unset HETCCL_NET_PLUGIN",
+                 plugin_name(), chunk.range.bytes, device_name(), name_of_code(code).c_str(),
+                 route_.peer.c_str());
+  holds_ = true;
+  ++*route_.registered;
   return true;
 }
 
 Result<std::optional<Chunk>> Link::finish() {
   if (requests_.empty()) return std::optional<Chunk>();
-  const Request first = requests_.front();
+  Request& first = requests_.front();
   int done = 0, bytes = 0;
   int code = calls().test(first.request, &done, &bytes);
   if (code != abi::kSuccess) return failed(sends_ ? "send to" : "receive from", code);
   if (done == 0) return std::optional<Chunk>();
+  const Request ended = first;
+  if (!sends_ && !ended.flushing &&
+      (bytes < 0 || static_cast<size_t>(bytes) != ended.chunk.range.bytes)) {
+    requests_.pop();
+    if (ended.owns_region) deregister(ended.region);
+    return error(ErrorCode::RemoteError, "%s sent %d bytes by net plug-in %s where %zu are due",
+                 route_.peer.c_str(), bytes, plugin_name(), ended.chunk.range.bytes);
+  }
+  HETCCL_ASSIGN(const bool flushing, flush(first));
+  if (flushing) return std::optional<Chunk>();
   requests_.pop();
-  code = deregister(first.region);
+  code = ended.owns_region ? deregister(ended.region) : abi::kSuccess;
   if (code != abi::kSuccess) return failed("deregister memory for", code);
-  if (!sends_ && (bytes < 0 || static_cast<size_t>(bytes) != first.chunk.range.bytes))
-    return error(ErrorCode::RemoteError,
-                 "rank %d sent %d bytes by net plug-in %s where %zu are due", route_.peer, bytes,
-                 plugin_name(), first.chunk.range.bytes);
-  return std::optional<Chunk>(first.chunk);
+  return std::optional<Chunk>(ended.chunk);
 }
 
 void Link::close() {
   if (comm_ != nullptr) {
-    for (; !requests_.empty(); requests_.pop()) deregister(requests_.front().region);
+    for (; !requests_.empty(); requests_.pop())
+      if (requests_.front().owns_region) deregister(requests_.front().region);
     if (holds_) deregister(held_);
     holds_ = false;
+    while (!regions_.empty()) forget(regions_.begin()->first);
     if (sends_)
       calls().close_sender(comm_);
     else
@@ -137,9 +162,9 @@ void Link::close_listener() {
 
 Status Link::failed(const char* what, int code) const {
   return error(ErrorCode::RemoteError,
-               "net plug-in %s failed to %s rank %d over %s (%s): HETCCL_DEBUG=info shows what it "
-               "says itself",
-               plugin_name(), what, route_.peer, device_name(), name_of_code(code).c_str());
+               "net plug-in %s failed to %s %s over %s (%s): HETCCL_DEBUG=info shows what it says "
+               "itself",
+               plugin_name(), what, route_.peer.c_str(), device_name(), name_of_code(code).c_str());
 }
 
 }  // namespace hetccl::transport::ncclnet

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/fifo.h"
 #include "transport/ncclnet/frame.h"
 #include "transport/ncclnet/plugin.h"
+#include "transport/ncclnet/registry.h"
 
 namespace hetccl::transport::ncclnet {
 
@@ -20,11 +22,14 @@ namespace hetccl::transport::ncclnet {
 struct Chunk {
   Range range;
   uint64_t message = 0;  ///< its number in the channel and direction
+  /// The registered memory in which it lies; null: it is the host's, and registered for itself.
+  const Known* known = nullptr;
+  bool last = false;  ///< of its message: a receive that needs a flush has it then
 };
 
 /// By which connections of which device a channel goes.
 struct Route {
-  int peer = 0;  ///< its rank
+  std::string peer;  ///< "rank 3"
   std::shared_ptr<const Plugin> plugin;
   Device device;
   std::atomic<size_t>* registered = nullptr;  ///< chunks of all channels of the transport
@@ -61,6 +66,11 @@ class Link {
   /// Returns the first outstanding chunk if it is complete.
   Result<std::optional<Chunk>> finish();
 
+  /// Registers memory with this connection, if it is not yet; needs a connection. SystemError.
+  Status know(const Known& known);
+  /// Deregisters the memory of that number.
+  void forget(uint64_t number);
+
   /// Deregisters and closes: the plug-in touches no memory of chunks afterwards.
   void close();
 
@@ -73,12 +83,22 @@ class Link {
     void* request;
     void* region;
     Chunk chunk;
+    bool owns_region = false;  // which was registered for this chunk
+    bool flushing = false;     // all has arrived
+  };
+  struct Region {
+    Status refused;
+    void* region = nullptr;
   };
 
   Link(Route route, bool sends, TimePoint deadline)
       : route_(std::move(route)), sends_(sends), deadline_(deadline) {}
   Status make_connection();
   Result<bool> prove();
+  Result<bool> hold_region(const Chunk& chunk);
+  const Region& region_of(const Known& known);
+  Status register_known(const Known& known, void** region);
+  Result<bool> flush(Request& request);
   int deregister(void* region);
   void close_listener();
   [[nodiscard]] Calls& calls() const { return route_.plugin->calls(); }
@@ -96,7 +116,8 @@ class Link {
   void* listener_ = nullptr;
   void* comm_ = nullptr;
   Fifo<Request> requests_;
-  void* held_ = nullptr;  // region of the chunk that the plug-in has not taken
+  std::map<uint64_t, Region> regions_;  // of registered memory, by its number
+  void* held_ = nullptr;                // region of the chunk that the plug-in has not taken
   bool holds_ = false;
 };
 

@@ -11,7 +11,7 @@ namespace hetccl::transport::ncclnet {
 void NetChannel::post_send(const Parcel& transfer) {
   const std::lock_guard lock(core_->mutex);
   if (ended()) return;
-  sends_.push({transfer});
+  sends_.push({transfer, core_->find(transfer)});
   send_messages();
   complete_sends();
 }
@@ -19,7 +19,7 @@ void NetChannel::post_send(const Parcel& transfer) {
 void NetChannel::post_recv(const Parcel& transfer) {
   const std::lock_guard lock(core_->mutex);
   if (ended()) return;
-  recvs_.push({transfer});
+  recvs_.push({transfer, core_->find(transfer)});
   keep(match());
   if (ended()) return;
   if (why_broken_.ok()) keep_broken(receive_chunks());
@@ -31,7 +31,7 @@ void NetChannel::post_recv(const Parcel& transfer) {
 bool NetChannel::advance(TimePoint now) {
   const auto state = [this] {
     return sends_completed_ + recvs_completed_ + begun_ + matched_ + chunks_sent_ +
-           chunks_received_ + granted_.size() + receiving_.size();
+           chunks_received_ + granted_.size() + receiving_.size() + copied_;
   };
   const uint64_t before = state();
   bool moved = false;
@@ -41,6 +41,7 @@ bool NetChannel::advance(TimePoint now) {
     moved = advanced.ok() && advanced.value();
   }
   if (why_broken_.ok()) keep_broken(finish_chunks());
+  if (why_broken_.ok()) keep_broken(advance_copies(now));
   keep(match());
   if (ended()) return true;
   send_messages();
@@ -71,7 +72,7 @@ void NetChannel::send_messages() {
   for (; begun_ < sends_.size() && credits_ > 0; ++begun_, --credits_) {
     Sending& sending = sends_[begun_];
     const Parcel& transfer = sending.transfer;
-    const bool whole = transfer.bytes <= kMostWhole;
+    const bool whole = sending.is_whole();
     uint8_t header[kHeaderBytes];
     encode(Header{sends_completed_ + begun_, 0, transfer.bytes, transfer.bytes, transfer.info},
            header);
@@ -94,7 +95,7 @@ Status NetChannel::send_chunks() {
     const size_t left = sending.transfer.bytes - sending.begun;
     const Range range{static_cast<std::byte*>(sending.transfer.data) + sending.begun,
                       std::min(left, out_->chunk_bytes())};
-    HETCCL_ASSIGN(const bool taken, out_->begin({range, number}));
+    HETCCL_ASSIGN(const bool taken, out_->begin({range, number, sending.known}));
     if (!taken) return {};
     core_->bytes_sent.fetch_add(range.bytes, std::memory_order_relaxed);
     sending.begun += range.bytes;
@@ -124,8 +125,8 @@ Status NetChannel::finish_chunks() {
 void NetChannel::complete_sends() {
   for (; begun_ > 0; --begun_, ++sends_completed_) {
     const Sending& first = sends_.front();
-    const bool whole = first.transfer.bytes <= kMostWhole;
-    if (whole ? first.end > stream_.written() : first.complete < first.transfer.bytes) return;
+    if (first.is_whole() ? first.end > stream_.written() : first.complete < first.transfer.bytes)
+      return;
     sends_.pop();
   }
 }
@@ -134,6 +135,7 @@ void NetChannel::complete_sends() {
 
 Status NetChannel::match() {
   for (; matched_ < recvs_.size() && !inbox_.empty(); ++matched_, ++owed_) {
+    if (!may_begin(recvs_[matched_], inbox_.front())) break;
     HETCCL_TRY(begin(recvs_[matched_], inbox_.front(), recvs_completed_ + matched_));
     inbox_.pop();
   }
@@ -145,7 +147,11 @@ Status NetChannel::begin(Receiving& receiving, const Arrived& arrived, uint64_t 
   const Header& header = arrived.header;
   HETCCL_TRY(check(header, receiving.transfer, peer_));
   if (header.number != number) return defect("its messages are out of order");
-  receiving.complete = header.total <= kMostWhole;
+  if (arrived.whole && header.total > 0 && is_on_device(receiving.known)) {
+    if (why_broken_.ok()) keep_broken(write_to_device(receiving, arrived, number));
+    return {};
+  }
+  receiving.complete = arrived.whole;
   if (receiving.complete) {
     if (header.total > 0) std::memcpy(receiving.transfer.data, slot_at(arrived.slot), header.total);
     return {};
@@ -175,11 +181,37 @@ Status NetChannel::receive_chunks() {
     const size_t left = receiving.transfer.bytes - receiving.begun;
     const Range range{static_cast<std::byte*>(receiving.transfer.data) + receiving.begun,
                       std::min(left, in_->chunk_bytes())};
-    HETCCL_ASSIGN(const bool taken, in_->begin({range, number}));
+    HETCCL_ASSIGN(const bool taken,
+                  in_->begin({range, number, receiving.known, range.bytes == left}));
     if (!taken) return {};
     receiving.begun += range.bytes;
     if (range.bytes == left) receiving_.pop();
   }
+  return {};
+}
+
+// A short message for a GPU waits until the loopback has room.
+bool NetChannel::may_begin(const Receiving& receiving, const Arrived& arrived) const {
+  return !arrived.whole || !is_on_device(receiving.known) || loopback_ == nullptr ||
+         loopback_->has_room() || !why_broken_.ok();
+}
+
+Status NetChannel::write_to_device(const Receiving& receiving, const Arrived& arrived,
+                                   uint64_t number) {
+  if (loopback_ == nullptr) {
+    HETCCL_ASSIGN(loopback_, Loopback::create(route(), deadline()));
+  }
+  loopback_->write({receiving.known, receiving.transfer.data}, slot_at(arrived.slot),
+                   arrived.header.total);
+  copies_.push(number);
+  return {};
+}
+
+Status NetChannel::advance_copies(TimePoint now) {
+  if (copies_.empty()) return {};
+  HETCCL_TRY(loopback_->advance(now).status());
+  for (; copied_ < loopback_->ended(); ++copied_, copies_.pop())
+    recvs_[copies_.front() - recvs_completed_].complete = true;
   return {};
 }
 

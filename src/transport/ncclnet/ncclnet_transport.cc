@@ -38,6 +38,18 @@ class NcclNetTransport final : public Transport {
   }
   [[nodiscard]] std::vector<std::string> describe() const override { return lines_; }
   Status reserve(size_t channels) override { return reserve_descriptors(channels * kDescriptors); }
+  [[nodiscard]] bool registers() const override { return true; }
+  Result<std::unique_ptr<Registration>> register_memory(const Memory& memory) override {
+    return core_->register_memory(memory);
+  }
+  [[nodiscard]] bool joins_registrations() const override { return false; }
+  [[nodiscard]] size_t n_cards() const override {
+    return core_->reaches_devices() ? core_->devices().size() : 0;
+  }
+  Status copy_by_card(size_t card, void* to, const void* from, size_t bytes,
+                      const WaitLimit& limit) override {
+    return core_->copy(card, to, from, bytes, limit);
+  }
   void forget(uint64_t communicator, int self) override { control_.forget(communicator, self); }
   bool progress() override { return core_->progress(); }
   [[nodiscard]] int poll_fd() const override { return core_->fd(); }
