@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,17 @@ _PLAIN = {
 }
 
 
+def _member_of(owner: Any, name: str) -> Any:
+    """A member of an enum, which Python 3.11.0 to 3.11.3 pickle as a `getattr` of it."""
+    if isinstance(owner, type) and issubclass(owner, Enum):
+        return owner[name]
+    raise pickle.UnpicklingError(f"its metadata ask for {name} of what is no enum")
+
+
 class _MetadataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):
+            return _member_of
         if (module, name) in _PLAIN:
             return super().find_class(module, name)
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
