@@ -161,7 +161,7 @@ TransportRow shm() {
                      Waker& waker) { return transport::make_shm_transport(&waker, log); }};
 }
 
-// Of a transport that does not encrypt. `what` moves the data.
+// Says why a transport that does not encrypt is not used; `what` moves its data.
 std::string why_left_out(const Config& config, const std::string& transport, const char* what) {
   if (!config.transport.empty() && config.transport != transport)
     return "switched off by HETCCL_TRANSPORT=" + config.transport;

@@ -6,7 +6,7 @@ namespace hetccl::comm {
 Result<uintptr_t> Dispatch::register_memory(void* memory, size_t bytes) {
   HETCCL_TRY(check_ready());
   UserRegistration registration;
-  // What a device allocates, transports learn of as calls use it. Memory that they refuse moves
+  // Transports learn of a device's allocations as calls use them. Memory that they refuse moves
   // all the same.
   if (exec::RegisteredMemory* const known = context_.runtime.memory_of(*device_);
       known != nullptr && on_host_memory()) {

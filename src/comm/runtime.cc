@@ -112,7 +112,7 @@ Status Runtime::open_transports() {
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
     auto made = row.make(config_, log_, engine_->waker());
-    // What a user asked for and cannot have is an error.
+    // A wish of the user's that cannot be granted is an error.
     const bool asked = made.status().code() == ErrorCode::InvalidArgument && !row.found;
     if (!made.ok() && row.optional && !asked) {
       // Most hosts have no such hardware.
@@ -210,15 +210,15 @@ std::string Runtime::gpu_vendor() {
 }
 
 exec::RegisteredMemory* Runtime::memory_of(device::Device& device) {
+  const std::lock_guard lock(registered_mutex_);
+  const auto [known, is_new] = registered_.try_emplace(&device);
+  if (!is_new) return known->second.get();
   std::vector<transport::Transport*> registering;
   for (const auto& transport : transports_)
     if (transport->registers()) registering.push_back(transport.get());
-  if (registering.empty()) return nullptr;
-  const std::lock_guard lock(registered_mutex_);
-  auto& memory = registered_[&device];
-  if (memory == nullptr)
-    memory = std::make_unique<exec::RegisteredMemory>(device, std::move(registering));
-  return memory.get();
+  if (!registering.empty())
+    known->second = std::make_unique<exec::RegisteredMemory>(device, std::move(registering));
+  return known->second.get();
 }
 
 Result<ccl::Library*> Runtime::library(const device::Device& device, const WaitLimit& limit) {

@@ -77,7 +77,7 @@ class Runtime {
   std::string gpu_vendor();
   [[nodiscard]] HostPointers& host_pointers() { return host_pointers_; }
   [[nodiscard]] UserMemory& memory() { return memory_; }
-  /// What transports know of that device's memory; null where none has a use for it. Until `rest`.
+  /// Returns the memory of `device` that transports know; null where none registers. Until `rest`.
   [[nodiscard]] exec::RegisteredMemory* memory_of(device::Device& device);
   /// The library for clusters of `device`; Unsupported where it is missing. An adaptor may wait for
   /// others of its ranks when it is first asked, within `limit`.

@@ -1,4 +1,4 @@
-// What a device has allocated, where its runtime does not tell.
+// Remembers a device's allocations, where its runtime does not tell of them.
 #pragma once
 
 #include <iterator>

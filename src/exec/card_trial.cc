@@ -35,7 +35,7 @@ Status CardTrial::open() {
   return {};
 }
 
-// What a stream may yet touch is kept.
+// Memory that a stream may yet touch is kept.
 CardTrial::~CardTrial() {
   if (hangs_) return;
   if (copied_ != nullptr) device_.free_pinned(copied_);

@@ -20,7 +20,7 @@ class CardTrial {
   CardTrial(const CardTrial&) = delete;
   CardTrial& operator=(const CardTrial&) = delete;
 
-  /// What is to be registered before `run`.
+  /// Returns the memory to be registered before `run`.
   [[nodiscard]] std::array<std::pair<void*, size_t>, 2> memory() const {
     return {{{on_device_, kBytes}, {pinned_, 2 * kBytes}}};
   }

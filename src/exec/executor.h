@@ -40,7 +40,7 @@ struct ExecutorOptions {
   int local_rank = 0;  ///< in its cluster
   /// Whose plans messages take; outlives it. Null: no messages are launched.
   const topology::Topology* topology = nullptr;
-  /// What transports know of the device's memory; null where none has a use for it.
+  /// The device's memory that transports know; null where none registers any.
   RegisteredMemory* memory = nullptr;
   Recorder* recorder = nullptr;          ///< of collectives; may be null
   Recorder* message_recorder = nullptr;  ///< of messages; may be null
@@ -158,6 +158,9 @@ class Executor : public progress::Driven {
   // launch.cc
   Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice, const Call& call,
                                      bool registered);
+  [[nodiscard]] bool registers(const Program& program) const {
+    return registers_ && !program.peers().empty();
+  }
   bool hold_memory(Operation& op, const Program& program, const Call& call);
   void bind(Program& program);
   void note_launch(const Call& call, uint64_t slice_elements, uint32_t slices);

@@ -42,7 +42,7 @@ Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choic
 // Whether transports know the user's memory.
 bool Executor::hold_memory(Operation& op, const Program& program, const Call& call) {
   op.holds.clear();
-  if (!registers_ || program.peers().empty()) return false;
+  if (!registers(program)) return false;
   const auto n = static_cast<uint32_t>(options_.n_ranks);
   const Collective collective = call.signature.collective;
   const int root = call.signature.root, rank = options_.rank;
@@ -107,7 +107,7 @@ Status Executor::prepare(Operation& op, Program& program, const plan::Choice& ch
   if (!call.begun) note_launch(call, lowered.slice_elements, lowered.n_slices);
   configure_library(call);
   HETCCL_TRY(prepare(op, lowered, call));
-  if (!registers_ || program.peers().empty()) return {};
+  if (!registers(program)) return {};
   op.hold_buffers(*options_.memory);
   if (op.scratch_known || !lowered.code->registered) return {};
   // A card that has no room for hetccl's own buffers reaches pinned memory all the same.

@@ -1,9 +1,7 @@
 #include "exec/registered_memory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include "exec/card_trial.h"
@@ -79,7 +77,7 @@ Status RegisteredMemory::try_card(transport::Transport& transport, size_t card,
   return trial->run(transport, card, limit);
 }
 
-// What is refused is remembered, so that no call asks for it again.
+// Refusals are remembered, so that no call asks again.
 std::shared_ptr<RegisteredMemory::Entry> RegisteredMemory::make_entry(
     const device::Allocation& allocation) const {
   auto entry = std::make_shared<Entry>();
@@ -176,7 +174,7 @@ Result<RegisteredMemory::Hold> RegisteredMemory::keep(void* data, size_t bytes) 
   });
 }
 
-// What a call in flight holds stays: its end would be the engine's to wait for.
+// Memory that a call in flight holds stays: its end would be the engine's to wait for.
 void RegisteredMemory::make_room() {
   while (entries_.size() > kMost) {
     auto oldest = entries_.end();

@@ -1,4 +1,4 @@
-// Where a network card or a GPU sits in this host, and what an interface is: read from sysfs. All
+// Finds where a network card or a GPU sits, and what an interface is, in sysfs. All
 // of it is bounded and checked; what cannot be read is unknown.
 #pragma once
 
@@ -27,7 +27,7 @@ enum Distance : int {
   kSystem = 5,   ///< that between NUMA nodes; also where a place is unknown
 };
 
-/// What an interface is.
+/// The kind of an interface.
 struct Hardware {
   Place place;           ///< of a bond its first card's
   std::string beneath;   ///< the interface that carries it: eth0 of eth0.100; else its own name
@@ -39,7 +39,7 @@ struct Hardware {
 
 /// `sys` is where sysfs is mounted.
 Hardware hardware_of(const std::string& interface, const std::string& sys = "/sys");
-/// Of the PCI device with that address, "0000:3b:00.0".
+/// Finds the PCI device with that address, "0000:3b:00.0".
 Place place_of_bus(std::string_view pci_address, const std::string& sys = "/sys");
 
 [[nodiscard]] Distance distance_between(const Place& device, const Place& card);

@@ -42,7 +42,7 @@ bool usable(const ifaddrs& entry, const Config& config) {
   return !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-// Of a netmask; 0 where there is none.
+// Counts a netmask's bits; 0 where there is none.
 int prefix_of(const ifaddrs& entry) {
   if (entry.ifa_netmask == nullptr) return 0;
   const bool v6 = entry.ifa_addr->sa_family == AF_INET6;

@@ -23,7 +23,7 @@ struct Traffic {
                                            std::span<const RankPlan> plans, uint64_t count,
                                            DataType type, uint64_t slice_bytes);
 
-/// What one card of a host sends to other hosts.
+/// The traffic of one card of a host to other hosts.
 struct CardLoad {
   std::string host, card;
   int64_t mbps = 0;    ///< 0: unknown

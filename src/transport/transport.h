@@ -40,7 +40,7 @@ struct MessageInfo {
   uint64_t round = 0;   ///< of tuning, in which the call's setting was decided
 };
 
-/// Where memory lies.
+/// The owner of memory.
 enum class MemoryKind : uint8_t { Host, Device };
 
 /// Memory for a transport to register.
@@ -48,7 +48,7 @@ struct Memory {
   std::byte* data = nullptr;
   size_t bytes = 0;
   MemoryKind kind = MemoryKind::Host;
-  /// Of a device: a dma-buf that holds it from `dmabuf_offset` on; the caller's. -1: there is none,
+  /// A dma-buf that holds a device's from `dmabuf_offset` on; the caller's. -1: there is none,
   /// and drivers must find the memory by its address.
   int dmabuf = -1;
   size_t dmabuf_offset = 0;
@@ -166,7 +166,7 @@ class Transport {
   virtual Status reserve(size_t /*channels*/) { return {}; }
   /// Whether it has a use for `register_memory`.
   [[nodiscard]] virtual bool registers() const { return false; }
-  /// Where a later one overlaps an earlier one, the memory is the later one's. Null where the
+  /// Registers memory. A later registration hides those that it overlaps. Null where the
   /// transport has no use for it. SystemError where drivers refuse. Thread-safe; may take long.
   virtual Result<std::unique_ptr<Registration>> register_memory(const Memory& memory) {
     static_cast<void>(memory);
@@ -174,7 +174,7 @@ class Transport {
   }
   /// Whether one transfer may lie in several registrations.
   [[nodiscard]] virtual bool joins_registrations() const { return true; }
-  /// Of those that reach registered memory.
+  /// The number of cards that reach registered memory.
   [[nodiscard]] virtual size_t n_cards() const { return 0; }
   /// Has a card copy within registered memory, to try whether it reaches it. RemoteError or Timeout
   /// where it does not. Thread-safe; blocks.

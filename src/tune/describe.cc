@@ -226,7 +226,7 @@ Json traffic_of(const Topology& topology, const Subject& subject, uint64_t& cros
   return pairs;
 }
 
-/// What each card of a host sends.
+/// Lists what each card of a host sends.
 Json cards_of(const Topology& topology, const Subject& subject) {
   const verify::Options& options = subject.options;
   std::vector<Json> cards;

@@ -31,7 +31,7 @@ struct Options {
   /// Whether the transport from `rank` to `peer` reads and writes the memory of `rank`'s device
   /// itself. Null: that of hosts alone.
   bool (*reaches)(int rank, int peer) = nullptr;
-  /// Where the transport reaches it if it is registered: whether that call's memory is.
+  /// Whether the call's memory is registered, where a transport reaches no other.
   bool registered = true;
 };
 

@@ -5,7 +5,7 @@
 namespace hetccl::device::gpu {
 namespace {
 
-// Of cuda.h.
+// Numbers of cuda.h.
 constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceNumber = 9;
 constexpr int kRangeBase = 11, kRangeBytes = 12, kRdmaCapable = 15;
 constexpr int kMappingBytes = 18, kMappingBase = 19, kBlockId = 20;
@@ -28,8 +28,8 @@ MemoryOwner memory_owner_by(CudaPointerAttributes call) {
   };
 }
 
-// Of a device's memory allocations share mappings, which cards know; of the host's a mapping may
-// end behind what is the program's.
+// Allocations on a device share mappings, and cards know these. A mapping of the host's memory may
+// end behind the program's.
 int find_cuda_mapping(CudaPointerAttributes call, const void* address, Mapping* mapping) {
   constexpr std::array kAttributes = {kMemoryType, kRdmaCapable, kMappingBytes, kMappingBase,
                                       kBlockId,    kRangeBytes,  kRangeBase,    kBufferId};

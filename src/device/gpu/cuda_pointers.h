@@ -1,4 +1,4 @@
-// What CUDA's driver tells of an address.
+// Asks CUDA's driver about an address.
 #pragma once
 
 #include "device/gpu/api.h"

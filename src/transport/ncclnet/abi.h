@@ -24,7 +24,7 @@ enum : int { kPointerHost = 1, kPointerCuda = 2, kPointerDmaBuf = 4 };
 
 enum : int { kLogNone, kLogVersion, kLogWarn, kLogInfo, kLogAbort, kLogTrace };
 
-/// Of a handle, which travels from the listener to the rank that connects.
+/// The length of a handle, which travels from the listener to the rank that connects.
 inline constexpr size_t kHandleBytes = 128;
 /// Requests that may be outstanding on one connection.
 inline constexpr size_t kMaxRequests = 32;
@@ -122,7 +122,7 @@ struct V12 : V11 {
   using Properties = PropertiesV12;
 };
 
-/// What a library exports as ncclNetPlugin_v<number>.
+/// The table that a library exports as ncclNetPlugin_v<number>.
 template <typename Version>
 struct Net {
   const char* name;

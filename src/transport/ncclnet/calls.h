@@ -10,14 +10,14 @@
 
 namespace hetccl::transport::ncclnet {
 
-/// What kind of memory is registered.
+/// The kind of memory that is registered.
 enum class MemoryType : int {
   Host = abi::kPointerHost,
   Cuda = abi::kPointerCuda,
   DmaBuf = abi::kPointerDmaBuf
 };
 
-/// What a plug-in says of a device.
+/// A device, as its plug-in describes it.
 struct Properties {
   std::string name;  ///< printable
   int pointers = 0;  ///< bits: abi::kPointerHost...

@@ -179,8 +179,8 @@ bool NetChannel::progress(TimePoint now) {
   return moved || ended();
 }
 
-// What the peer sent before it closed is delivered first. With nothing posted a short message may
-// still be wanted; a long one never comes to its end.
+// Messages that the peer sent before it closed are delivered first. With nothing posted a short
+// message may still be wanted; a long one never comes to its end.
 void NetChannel::look_for_end(bool moved, TimePoint now) {
   if (moved) gives_up_.reset();
   if (ended() || moved) return;

@@ -103,7 +103,7 @@ class NetChannel final : public Channel {
   [[nodiscard]] TimePoint deadline() const;
   [[nodiscard]] bool ended() const { return !status_.ok(); }
   void keep(const Status& status);
-  /// Of the plug-in's: what the control connection says of the peer comes first.
+  /// Keeps a failure of the plug-in's, behind what the control connection says of the peer.
   void keep_broken(const Status& status);
   [[nodiscard]] Status closed() const;
   [[nodiscard]] Status defect(const std::string& what) const;

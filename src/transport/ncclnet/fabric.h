@@ -1,4 +1,4 @@
-// What a rank tells its peers of its plug-in, and by which devices a channel goes.
+// A rank's word to its peers on its plug-in, and the devices by which a channel goes.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the ends of a channel tell each other over the control connection.
+// The words of a channel's ends over the control connection.
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@ namespace hetccl::transport::ncclnet {
 /// less than kLeastChunk is not used.
 inline constexpr size_t kLeastChunk = 4096, kMostChunk = 1 << 20;
 
-/// Where a receiver of long messages listens by the plug-in.
+/// A receiver's listener for long messages, by the plug-in.
 struct Hello {
   size_t chunk_bytes = 0;  ///< that it can receive at a time
   /// The sender sends it back over the connection that it makes, as a proof that it is the peer.
   std::array<uint8_t, 32> token{};
-  /// Of the plug-in's listener. Plug-ins take it for a structure of theirs.
+  /// The plug-in's listener. Plug-ins take it for a structure of theirs.
   alignas(16) std::array<uint8_t, abi::kHandleBytes> handle{};
 };
 inline constexpr size_t kHelloBytes = 8 + 32 + abi::kHandleBytes;

@@ -27,7 +27,7 @@ void NetChannel::post_recv(const Parcel& transfer) {
   write();
 }
 
-// What has become possible. Whether anything has changed.
+// Does what has become possible. True when anything has changed.
 bool NetChannel::advance(TimePoint now) {
   const auto state = [this] {
     return sends_completed_ + recvs_completed_ + begun_ + matched_ + chunks_sent_ +

@@ -25,7 +25,8 @@ class Plugin {
   Plugin(std::string path, std::unique_ptr<Calls> calls)
       : path_(std::move(path)), calls_(std::move(calls)), name_(calls_->name()) {}
 
-  /// Of the network: both ends of a channel have the same. At most kMaxName bytes, printable.
+  /// Returns the network's name: both ends of a channel have the same. At most kMaxName bytes,
+  /// printable.
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] Calls& calls() const { return *calls_; }

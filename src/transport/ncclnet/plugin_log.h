@@ -1,4 +1,4 @@
-// Where a net plug-in's own lines go: to hetccl's log. The interface's callback carries no pointer,
+// Takes a net plug-in's own lines to hetccl's log. The interface's callback carries no pointer,
 // so there is one level for all plug-ins of the process.
 #pragma once
 

@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "net/prefix.h"
+
 namespace hetccl::transport::tcp {
 
 namespace {
@@ -28,13 +30,8 @@ bool are_in_one_subnet(const net::SocketAddress& a, const CardOf& card_a,
       bits >= length || a.is_loopback())
     return false;
   const Bytes left = bytes_of(a), right = bytes_of(b);
-  const auto whole = static_cast<size_t>(bits) / 8;
-  if (!std::equal(left.begin() + kAddressAt, left.begin() + kAddressAt + whole,
-                  right.begin() + kAddressAt))
-    return false;
-  const int rest = bits % 8;
-  const int differ = left[kAddressAt + whole] ^ right[kAddressAt + whole];
-  return rest == 0 || differ >> (8 - rest) == 0;
+  return net::share_prefix(left.data() + kAddressAt, right.data() + kAddressAt,
+                           static_cast<size_t>(bits));
 }
 
 // A card of each end in one subnet: places in their lists of addresses.

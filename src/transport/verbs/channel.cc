@@ -349,7 +349,7 @@ Status VerbsChannel::closed() const {
   return error(ErrorCode::RemoteError, "connection to rank %d closed (by that rank)", peer_);
 }
 
-// Of a queue pair that the device does not connect, e.g. since it does not find the peer's port.
+// Explains that the device does not connect a queue pair, e.g. since it finds no way to the peer.
 Status VerbsChannel::explain(const Status& status) const {
   if (status.ok()) return status;
   return status.with(

@@ -94,7 +94,7 @@ class VerbsChannel final : public Channel, public Watched {
     bool frees = false, completes = false;  // the slot, the message
     Piece piece;
   };
-  /// Where a part of a message lies, piece by piece: of none where some is unknown.
+  /// The pieces of memory in which a part of a message lies: none where some are unknown.
   struct Parts {
     std::array<abi::Sge, QueuePair::kMostParts> list{};
     std::array<Piece, QueuePair::kMostParts> pieces;

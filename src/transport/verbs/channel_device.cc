@@ -1,5 +1,5 @@
-// What a channel does with memory that its transport knows, and with that of devices, which no host
-// thread may touch.
+// Moves a channel's messages in memory that its transport knows, and in that of devices, which no
+// host thread may touch.
 #include <algorithm>
 #include <utility>
 

@@ -55,7 +55,7 @@ class Device : public std::enable_shared_from_this<Device> {
   /// SystemError where the kernel or the device refuses; `*again` tells whether it may succeed once
   /// other regions have gone.
   Result<Region> register_memory(void* data, size_t bytes, unsigned access, bool* again) const;
-  /// Of a device's memory by its dma-buf, else by its address, which the vendor's driver may know.
+  /// Registers a device's memory by its dma-buf, else by its address, which a driver may know.
   Result<Region> register_memory(const Memory& memory, unsigned access) const;
 
  private:

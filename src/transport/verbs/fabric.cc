@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/little_endian.h"
+#include "net/prefix.h"
 
 namespace hetccl::transport::verbs {
 namespace {
@@ -15,13 +16,6 @@ constexpr size_t kEach = 3 + sizeof(uint32_t) + sizeof(abi::Gid);
 constexpr size_t kSubnetPrefixBits = 64;  // of InfiniBand
 
 using Pair = std::pair<size_t, size_t>;
-
-bool share_bits(const abi::Gid& one, const abi::Gid& other, size_t first, size_t bits) {
-  for (size_t bit = first * 8; bit < first * 8 + bits; ++bit) {
-    if (((one.raw[bit / 8] ^ other.raw[bit / 8]) >> (7 - bit % 8) & 1) != 0) return false;
-  }
-  return true;
-}
 
 constexpr size_t kIpv4At = 12;
 
@@ -43,7 +37,7 @@ bool are_routed(const Offer& one, const Offer& other) {
   if (one.gid_type == abi::kGidRoceV1) return false;
   if (is_ipv4(one.gid) || block_of(one.gid) != 0)
     return block_of(one.gid) != 0 && block_of(one.gid) == block_of(other.gid);
-  return one.gid.raw[0] >> 1 == 0x7e && share_bits(one.gid, other.gid, 0, 48);
+  return one.gid.raw[0] >> 1 == 0x7e && net::share_prefix(one.gid.raw, other.gid.raw, 48);
 }
 
 // A pair of ports, better if greater.
@@ -114,11 +108,13 @@ Result<Endpoint> decode(const Address& address) {
 Reach reach_between(const Offer& one, const Offer& other) {
   if (one.link != other.link) return Reach::None;
   if (one.link == abi::kLinkInfiniBand)
-    return share_bits(one.gid, other.gid, 0, kSubnetPrefixBits) ? Reach::Subnet : Reach::None;
+    return net::share_prefix(one.gid.raw, other.gid.raw, kSubnetPrefixBits) ? Reach::Subnet
+                                                                            : Reach::None;
   if (one.gid_type != other.gid_type || is_ipv4(one.gid) != is_ipv4(other.gid)) return Reach::None;
   const size_t first = is_ipv4(one.gid) ? kIpv4At : 0, most = (sizeof one.gid.raw - first) * 8;
   const size_t prefix = std::max(one.prefix_bits, other.prefix_bits);
-  if (share_bits(one.gid, other.gid, first, prefix == 0 || prefix > most ? most : prefix))
+  if (net::share_prefix(one.gid.raw + first, other.gid.raw + first,
+                        prefix == 0 || prefix > most ? most : prefix))
     return Reach::Subnet;
   return are_routed(one, other) ? Reach::Routed : Reach::Named;
 }

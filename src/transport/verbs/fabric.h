@@ -34,7 +34,7 @@ Result<Endpoint> decode(const Address& address);
 
 Offer offer_of(const Port& port);
 
-/// What the addresses of two ports say of the network between them; the later the better.
+/// The network between two ports, as far as their addresses tell; the later the better.
 enum class Reach : uint8_t {
   None,    ///< of different kinds, or InfiniBand subnets
   Named,   ///< nothing speaks for it: for users who name the transport

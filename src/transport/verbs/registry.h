@@ -35,7 +35,7 @@ class Registry : public std::enable_shared_from_this<Registry> {
   explicit Registry(std::vector<std::shared_ptr<Device>> devices) : devices_(std::move(devices)) {}
 
   Result<std::unique_ptr<Registration>> add(const Memory& memory);
-  /// What was registered last, and is still, of what holds `at`; null where nothing does.
+  /// Returns the newest registration that holds `at`; null where none does.
   [[nodiscard]] Piece find(const std::byte* at) const;
   [[nodiscard]] bool has_device_memory() const;
   [[nodiscard]] size_t number_of(const Device& device) const;
