@@ -60,7 +60,7 @@ struct Region {
   // Of a dma-buf.
   void* mapped = nullptr;
   size_t mapped_bytes = 0;
-  std::vector<std::pair<char*, std::vector<char>>> held;
+  std::vector<std::pair<char*, std::vector<char>>> held = {};
   [[nodiscard]] char* reach(void* at) const {
     if (mapped == nullptr) return static_cast<char*>(at);
     return static_cast<char*>(mapped) + (static_cast<char*>(at) - data);
