@@ -62,6 +62,12 @@ struct Position {
   std::string call;        ///< what it called under the number asked for; "": not known any more
 };
 
+/// The longest knock, in bytes.
+inline constexpr size_t kMaxKnock = 1024;
+/// Takes the words of who has knocked, on the control thread, without blocking; what it returns is
+/// the answer.
+using OnKnock = std::function<Status(std::span<const uint8_t> words)>;
+
 /// What one rank may give to an exchange, in bytes.
 inline constexpr size_t kMaxGathered = size_t{1} << 20;
 
@@ -162,6 +168,19 @@ class Service {
   /// Starts the coordinator of an id of `id_at` here, unless it serves it already: the process
   /// whose HETCCL_PORT_RANGE is the place's port.
   Status serve(const UniqueId& id);
+  /// Makes an id at which any process that has it may knock, and hears who does, until
+  /// `close_door`.
+  Result<UniqueId> open_door(OnKnock on_knock);
+  /// When it returns `on_knock` is not called any more. Not from within it.
+  void close_door(const UniqueId& door);
+  /// Says at most kMaxKnock bytes at another process's door. Blocks for the answer.
+  Status knock(const UniqueId& door, std::span<const uint8_t> words, const WaitLimit& limit);
+  /// The same as `unique_id` for processes that know `door`: the id can travel concealed.
+  Result<UniqueId> unique_id_for(const UniqueId& door);
+  /// The whole id again, of one that `unique_id_for` made and `conceal` concealed.
+  Result<UniqueId> reveal_for(const UniqueId& door, const UniqueId& concealed);
+  /// Gives up an id of this process that nobody has joined.
+  void withdraw(const UniqueId& id);
   /// For the end of the process: waits until the coordinator here, if there is one, has heard what
   /// this process's sessions said last, so that the others know it too. At most half a second.
   void settle();

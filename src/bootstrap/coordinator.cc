@@ -61,9 +61,14 @@ class Coordinator::Newcomer final : public Connection::Owner {
 
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     auto join = header.type == FrameType::Join ? decode_join(payload) : std::nullopt;
-    if (!join) return give_up("its first frame was not a join");
+    const bool knocks = header.type == FrameType::Knock && payload.size() <= kMaxKnock;
+    if (!join && !knocks) return give_up("its first frame was neither a join nor a knock");
     const auto connection = connection_;
     const uint64_t communicator = handshake_.hello().communicator;
+    if (knocks) {
+      coordinator_.knock(communicator, *connection, payload);
+      return coordinator_.remove(name_);
+    }
     Coordinator& coordinator = coordinator_;
     coordinator.remove(name_);
     coordinator.join(communicator, connection, std::move(*join));
@@ -200,6 +205,9 @@ void Coordinator::admit(Fd fd) {
 
 const net::Key* Coordinator::key_of(const net::Hello& hello) const {
   if (hello.purpose != kPurpose) return nullptr;
+  if (const auto door = doors_.find(hello.communicator); door != doors_.end()) {
+    return &door->second.key;
+  }
   if (const auto job = jobs_.find(hello.communicator); job != jobs_.end()) {
     return &job->second.key;
   }
@@ -232,6 +240,20 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
   connection->send(
       encode(FrameType::Failed, ended != ended_.end() ? ended->answer : job_is_over()));
   connection->finish();
+}
+
+void Coordinator::open_door(uint64_t number, net::Key key, OnKnock on_knock) {
+  doors_.emplace(number, Door{std::move(key), std::move(on_knock)});
+}
+
+void Coordinator::knock(uint64_t number, Connection& connection, std::span<const uint8_t> words) {
+  const auto door = doors_.find(number);
+  const Status answer = door != doors_.end()
+                            ? door->second.on_knock(words)
+                            : error(ErrorCode::InvalidUsage, "nobody opens at this id");
+  connection.send(answer.ok() ? encode_empty(FrameType::Heard)
+                              : encode(FrameType::Failed, {answer.code(), -1, answer.message()}));
+  connection.finish();
 }
 
 void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& failure) {
@@ -273,6 +295,7 @@ void Coordinator::farewell(const std::map<uint64_t, int32_t>& abandoned) {
   if (listener_watch_ != 0) loop_.unwatch(listener_watch_, listener_.fd.get());
   listener_ = {};
   newcomers_.clear();
+  doors_.clear();
   while (!jobs_.empty()) {
     const std::shared_ptr<Job> job = jobs_.begin()->second.job;
     const auto rank = abandoned.find(jobs_.begin()->first);

@@ -38,6 +38,11 @@ class Coordinator {
 
   /// Expects the ranks of a new communicator; `where` are the addresses that its id names.
   void add(uint64_t communicator, net::Key key, std::string where);
+  /// Gives up a communicator that no rank has joined.
+  void withdraw(uint64_t communicator) { jobs_.erase(communicator); }
+  /// Hands the words of everybody who knocks there to `on_knock`, and its answer back.
+  void open_door(uint64_t number, net::Key key, OnKnock on_knock);
+  void close_door(uint64_t number) { doors_.erase(number); }
   /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
   /// process that has not left.
   void farewell(const std::map<uint64_t, int32_t>& abandoned);
@@ -45,14 +50,18 @@ class Coordinator {
   void fail_all(const Status& why);
   /// Whether ranks of this process's Service have not left yet.
   [[nodiscard]] bool has_local_ranks() const;
-  /// Communicators that have not ended.
-  [[nodiscard]] size_t n_jobs() const { return jobs_.size(); }
+  /// Communicators that have not ended, and open doors.
+  [[nodiscard]] size_t n_jobs() const { return jobs_.size() + doors_.size(); }
 
  private:
   class Newcomer;
   struct Entry {
     net::Key key;
     std::shared_ptr<Job> job;
+  };
+  struct Door {
+    net::Key key;
+    OnKnock on_knock;
   };
   /// What a late rank is told of a communicator that has ended.
   struct Ended {
@@ -71,6 +80,7 @@ class Coordinator {
   [[nodiscard]] const net::Key* key_of(const net::Hello& hello) const;
   void on_disagreement(const net::Hello& hello, bool proven, const Status& why);
   void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);
+  void knock(uint64_t number, Connection& connection, std::span<const uint8_t> words);
   void on_end(uint64_t communicator, const std::optional<Failure>& failure);
   void remove(uint64_t newcomer);
   void clear_soon();
@@ -81,6 +91,7 @@ class Coordinator {
   uint64_t listener_watch_ = 0;
   TimePoint complains_from_{};  // of descriptors that have run out, and not before
   std::map<uint64_t, Entry> jobs_, finished_;
+  std::map<uint64_t, Door> doors_;
   std::deque<Ended> ended_;                                            // the latest few
   net::Crowd unproven_;                                                // of newcomers_
   std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_, removed_;  // by arrival

@@ -106,7 +106,7 @@ std::optional<Header> decode_header(const uint8_t* in) {
   const auto payload_bytes = get_number<uint32_t>(in);
   const auto type = get_number<uint32_t>(in + 4);
   const bool known = type >= static_cast<uint32_t>(FrameType::Join) &&
-                     type <= static_cast<uint32_t>(FrameType::Noted);
+                     type <= static_cast<uint32_t>(FrameType::Heard);
   if (!known || payload_bytes > kMaxPayload) return std::nullopt;
   return Header{payload_bytes, static_cast<FrameType>(type)};
 }
@@ -274,6 +274,13 @@ std::optional<Note> decode_note(std::span<const uint8_t> payload) {
   note.bytes = reader.rest();
   if (note.bytes.size() > kMaxNote) return std::nullopt;
   return if_complete(reader, note);
+}
+
+Bytes encode_knock(std::span<const uint8_t> words) {
+  Bytes frame(kHeaderBytes + words.size());
+  encode_header({static_cast<uint32_t>(words.size()), FrameType::Knock}, frame.data());
+  std::copy(words.begin(), words.end(), frame.begin() + kHeaderBytes);
+  return frame;
 }
 
 Bytes encode_number(FrameType type, uint64_t number) {

@@ -29,13 +29,15 @@ enum class FrameType : uint8_t {
   Whereabouts,   ///< rank -> coordinator: the answer
   Note,          ///< rank -> coordinator: bytes for one rank or for all others
   Noted,         ///< coordinator -> rank: bytes that a rank sent it
+  Knock,         ///< stranger to all jobs -> door, first on a connection
+  Heard,         ///< door -> who knocked: the knock was taken
 };
 
 inline constexpr size_t kHeaderBytes = 8;
 inline constexpr size_t kMaxContribution = kMaxGathered;
 /// The largest payload of any frame: a full contribution with its fields.
 inline constexpr size_t kMaxPayload = kMaxContribution + 64;
-/// The largest payload that a rank which has not joined may send.
+/// The largest payload that a rank which has not joined may send, or who knocks.
 inline constexpr size_t kMaxJoinPayload = 2048;
 inline constexpr size_t kMaxDescription = 1024;
 inline constexpr size_t kMaxReason = 4096;
@@ -101,9 +103,10 @@ Bytes encode(FrameType type, const Failure& failure);  ///< Report or Failed
 Bytes encode(const Stall& stall);
 Bytes encode(const Position& position);
 Bytes encode(const std::vector<Departure>& departures);
-Bytes encode(FrameType type, const Note& note);        ///< Note or Noted
+Bytes encode(FrameType type, const Note& note);  ///< Note or Noted
+Bytes encode_knock(std::span<const uint8_t> words);
 Bytes encode_number(FrameType type, uint64_t number);  ///< Leave (calls) or Inquiry (sequence)
-Bytes encode_empty(FrameType type);                    ///< Heartbeat or Farewell
+Bytes encode_empty(FrameType type);                    ///< Heartbeat, Farewell or Heard
 /// Header and fields only: the piece's bytes follow on their own, shared by all receivers.
 Bytes encode_without_bytes(const Gathered& piece);
 

@@ -12,6 +12,7 @@
 #include "bootstrap/client.h"
 #include "bootstrap/coordinator.h"
 #include "bootstrap/dial.h"
+#include "bootstrap/knock.h"
 #include "bootstrap/loop.h"
 #include "bootstrap/unique_id.h"
 #include "net/auth.h"
@@ -44,7 +45,12 @@ struct Service::Impl {
 
   Result<std::shared_ptr<Loop>> start_loop();
   Status start_coordinator();
-  Result<UniqueId> invite(const Session* parent);
+  /// A new id; without `parent`, the secret of ranks that know it, with one of its own.
+  Result<Invitation> prepare(const net::Secret* parent);
+  Result<UniqueId> invite(const net::Secret* parent);
+  [[nodiscard]] net::Secret secret_of(const Invitation& door) const {
+    return net::job_key(door.secret, file_secret).secret;
+  }
   void on_exception(const Status& why);
 };
 
@@ -162,18 +168,23 @@ Status Service::serve(const UniqueId& id) {
   return {};
 }
 
-Result<UniqueId> Service::Impl::invite(const Session* parent) {
-  HETCCL_ASSIGN(const std::shared_ptr<Loop> running, start_loop());
+Result<Invitation> Service::Impl::prepare(const net::Secret* parent) {
+  HETCCL_TRY(start_loop().status());
   HETCCL_ASSIGN(const std::vector<net::Interface> interfaces, net::interfaces(config));
   HETCCL_TRY(start_coordinator().with("starting the coordinator"));
   Invitation invitation;
   net::random_bytes(&invitation.communicator, sizeof invitation.communicator);
-  invitation.secret = parent != nullptr ? child_secret(parent->secret(), invitation.communicator)
-                                        : net::random_secret();
+  invitation.secret =
+      parent != nullptr ? child_secret(*parent, invitation.communicator) : net::random_secret();
   invitation.addresses = choose_addresses(interfaces, port);
   mark_host(invitation);
+  return invitation;
+}
+
+Result<UniqueId> Service::Impl::invite(const net::Secret* parent) {
+  HETCCL_ASSIGN(const Invitation invitation, prepare(parent));
   net::Key key = net::job_key(invitation.secret, file_secret);
-  running->run([&] {
+  loop->run([&] {
     coordinator->add(invitation.communicator, std::move(key), net::list_of(invitation.addresses));
   });
   return encode(invitation);
@@ -206,7 +217,62 @@ Result<UniqueId> Service::unique_id() {
 }
 
 Result<UniqueId> Service::unique_id(const Session& parent) {
-  return impl_->invite(&parent);
+  return impl_->invite(&parent.secret());
+}
+
+Result<UniqueId> Service::open_door(OnKnock on_knock) {
+  HETCCL_ASSIGN(const Invitation invitation, impl_->prepare(nullptr));
+  net::Key key = net::job_key(invitation.secret, impl_->file_secret);
+  impl_->loop->run([&] {
+    impl_->coordinator->open_door(invitation.communicator, std::move(key), std::move(on_knock));
+  });
+  return encode(invitation);
+}
+
+void Service::close_door(const UniqueId& door) {
+  const auto invitation = decode(door);
+  if (!invitation.ok()) return;
+  impl_->loop->run([&] { impl_->coordinator->close_door(invitation.value().communicator); });
+}
+
+Status Service::knock(const UniqueId& door, std::span<const uint8_t> words,
+                      const WaitLimit& limit) {
+  if (words.size() > kMaxKnock) {
+    return error(ErrorCode::InvalidArgument, "a knock of %zu bytes: at most %zu are possible",
+                 words.size(), kMaxKnock);
+  }
+  HETCCL_ASSIGN(const Invitation invitation, decode(door));
+  HETCCL_TRY(check_host(invitation));
+  HETCCL_ASSIGN(const std::shared_ptr<Loop> loop, impl_->start_loop());
+  const TimePoint deadline = limit.deadline();
+  HETCCL_ASSIGN(net::Wire wire,
+                dial(invitation, {0,
+                                  net::job_key(invitation.secret, impl_->file_secret),
+                                  impl_->encryption,
+                                  deadline,
+                                  handshake_patience(impl_->config.liveness_ms),
+                                  {LogLevel::Error, 0},
+                                  limit.cancel}));
+  return say_at_door(*loop, std::move(wire), encode_knock(words), deadline);
+}
+
+Result<UniqueId> Service::unique_id_for(const UniqueId& door) {
+  HETCCL_ASSIGN(const Invitation known, decode(door));
+  const net::Secret secret = impl_->secret_of(known);
+  return impl_->invite(&secret);
+}
+
+Result<UniqueId> Service::reveal_for(const UniqueId& door, const UniqueId& concealed) {
+  HETCCL_ASSIGN(const Invitation known, decode(door));
+  HETCCL_ASSIGN(Invitation invitation, decode(concealed));
+  invitation.secret = child_secret(impl_->secret_of(known), invitation.communicator);
+  return encode(invitation);
+}
+
+void Service::withdraw(const UniqueId& id) {
+  const auto invitation = decode(id);
+  if (!invitation.ok()) return;
+  impl_->loop->run([&] { impl_->coordinator->withdraw(invitation.value().communicator); });
 }
 
 Result<std::unique_ptr<Session>> Service::join(const UniqueId& id, JoinOptions options) {

@@ -1,0 +1,69 @@
+#include "bootstrap/knock.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "bootstrap/connection.h"
+
+namespace hetccl::bootstrap {
+
+namespace {
+
+// Lives on the control thread, which alone uses the connection.
+class Visit final : public Connection::Owner {
+ public:
+  explicit Visit(std::promise<Status>& answer) : answer_(answer) {}
+
+  Status begin(Loop& loop, net::Wire wire, Bytes knock) {
+    HETCCL_ASSIGN(connection_, Connection::open(loop, std::move(wire), this, kMaxJoinPayload * 4));
+    connection_->send(std::move(knock));
+    return {};
+  }
+  void end() {
+    if (connection_) connection_->abandon(this);
+    connection_.reset();
+  }
+
+  void on_frame(const Header& header, std::span<const uint8_t> payload) override {
+    const auto failure =
+        header.type == FrameType::Failed ? decode_failure(payload) : std::optional<Failure>();
+    if (header.type == FrameType::Heard) {
+      tell({});
+    } else if (failure) {
+      tell({failure->code, failure->reason});
+    } else {
+      tell(error(ErrorCode::RemoteError, "it does not answer as a door does"));
+    }
+  }
+  void on_closed(const std::string& why) override {
+    tell(error(ErrorCode::RemoteError, "it closed without an answer: %s", why.c_str()));
+  }
+
+ private:
+  void tell(Status answer) {
+    if (!std::exchange(told_, true)) answer_.set_value(std::move(answer));
+  }
+
+  std::promise<Status>& answer_;
+  std::shared_ptr<Connection> connection_;
+  bool told_ = false;
+};
+
+}  // namespace
+
+Status say_at_door(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline) {
+  std::promise<Status> answer;
+  std::future<Status> answered = answer.get_future();
+  Visit visit(answer);
+  Status begun = error(ErrorCode::Aborted, "the control plane has shut down");
+  loop.run([&] { begun = visit.begin(loop, std::move(wire), std::move(knock)); });
+  HETCCL_TRY(begun);
+  const bool in_time = answered.wait_until(deadline) == std::future_status::ready;
+  loop.run([&] { visit.end(); });
+  return in_time ? answered.get() : error(ErrorCode::Timeout, "the door does not answer in time");
+}
+
+}  // namespace hetccl::bootstrap

@@ -1,0 +1,512 @@
+#include "onesided/endpoint.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <utility>
+
+#include "base/host_identity.h"
+#include "base/printable.h"
+#include "base/thread.h"
+
+namespace hetccl::onesided {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr size_t kMostVisitors = 64;
+// Peers that are gone are told of by name so long.
+constexpr size_t kMostGone = 256;
+constexpr size_t kChunkBytes = size_t{4} << 20;
+constexpr size_t kChunksEachWay = 8;
+
+std::string who(const Greeting& greeting) {
+  return format("\"%s\" (host %s, pid %lld)", greeting.name.c_str(), greeting.host_name.c_str(),
+                static_cast<long long>(greeting.pid));
+}
+
+Status destroyed() {
+  return error(ErrorCode::Aborted, "this endpoint is destroyed");
+}
+
+Status check_name(const std::string& name) {
+  if (name.empty()) return error(ErrorCode::InvalidArgument, "name is empty");
+  if (name.size() <= kMaxName && printable(name, kMaxName) == name) return {};
+  return error(ErrorCode::InvalidArgument,
+               "name is longer than %zu bytes, or holds what cannot be printed", kMaxName);
+}
+
+}  // namespace
+
+/// Tells a link of its session's end, which may come before there is a link.
+struct Endpoint::Fate {
+  std::mutex mutex;
+  Status why;
+  std::weak_ptr<Link> link;
+
+  void settle(const Status& cause) {
+    std::shared_ptr<Link> found;
+    {
+      const std::lock_guard lock(mutex);
+      if (why.ok()) why = cause;
+      found = link.lock();
+    }
+    if (found) found->lose(cause.with(found->options().name));
+  }
+  void join(const std::shared_ptr<Link>& made) {
+    Status cause;
+    {
+      const std::lock_guard lock(mutex);
+      link = made;
+      cause = why;
+    }
+    if (!cause.ok()) made->lose(cause.with(made->options().name));
+  }
+};
+
+Result<std::shared_ptr<Endpoint>> Endpoint::create(comm::Runtime& runtime,
+                                                   EndpointOptions options) {
+  HETCCL_TRY(check_name(options.name));
+  std::shared_ptr<Endpoint> made(new Endpoint(runtime, std::move(options)));
+  HETCCL_TRY(made->open());
+  return made;
+}
+
+Status Endpoint::open() {
+  HETCCL_ASSIGN(device_, runtime_.device(runtime_.resolve_device(options_.device)));
+  if ((device_->capabilities() & device::kHostAccessible) == 0) HETCCL_TRY(open_device());
+  HETCCL_ASSIGN(keeper_, start_thread("hetccl-door", [this] { keep_door(); }));
+  HETCCL_ASSIGN(door_, runtime_.service().open_door(
+                           [this](std::span<const uint8_t> words) { return on_knock(words); }));
+  door_open_ = true;
+  return {};
+}
+
+Status Endpoint::open_device() {
+  const auto make_pool = [this] {
+    return std::make_shared<ChunkPool>(*device_, kChunkBytes, kChunksEachWay);
+  };
+  device_side_.out = make_pool();
+  device_side_.in = make_pool();
+  HETCCL_TRY(device_side_.out->reserve());
+  HETCCL_TRY(device_side_.in->reserve());
+  HETCCL_ASSIGN(device_side_.copies_out, Stager::create(*device_));
+  HETCCL_ASSIGN(device_side_.copies_in, Stager::create(*device_));
+  return {};
+}
+
+void Endpoint::close() {
+  std::call_once(closes_, [this] {
+    if (door_open_) runtime_.service().close_door(door_);
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      for (const auto& one : cancels_) {
+        if (const auto cancel = one.lock()) cancel->set(destroyed());
+      }
+    }
+    news_.notify_all();
+    if (keeper_.joinable()) keeper_.join();  // meetings, too
+    std::map<uint64_t, Peer> peers;
+    {
+      const std::lock_guard lock(mutex_);
+      peers.swap(peers_);
+    }
+    for (auto& [number, peer] : peers) {
+      if (peer.link) peer.link->lose(destroyed());
+    }
+    for (auto& [number, peer] : peers) end(std::move(peer));
+  });
+}
+
+std::string Endpoint::metadata() const {
+  Metadata metadata{options_.name, door_, {}};
+  for (const auto& region : regions_.all()) {
+    metadata.regions.push_back({region->id, region->bytes, region->access, region->label});
+  }
+  return encode(metadata);
+}
+
+// --- regions
+
+Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, std::string label) {
+  constexpr uint32_t kFlags = kGet | kPut | kHostMemory;
+  if ((flags & ~kFlags) != 0) {
+    return error(ErrorCode::InvalidArgument, "flags is 0x%x: it has bits that mean nothing", flags);
+  }
+  if (label.size() > kMaxName) {
+    return error(ErrorCode::InvalidArgument, "label has %zu bytes: at most %zu are possible",
+                 label.size(), kMaxName);
+  }
+  const bool on_device = device_side_.out != nullptr && (flags & kHostMemory) == 0;
+  if (!on_device && data != nullptr) HETCCL_TRY(runtime_.host_pointers().check(data, "data"));
+  return regions_.add(data, bytes, on_device, flags & (kGet | kPut), std::move(label));
+}
+
+Status Endpoint::remove_region(uint64_t id, int64_t timeout_ms) {
+  HETCCL_ASSIGN(const std::shared_ptr<Region> region, regions_.remove(id));
+  auto& engine = runtime_.engine();
+  const auto unused = [&] { return region->uses == 0; };
+  const TimePoint deadline = engine.clock().now() + milliseconds(timeout_ms);
+  if (engine.wait(unused, deadline)) return {};
+  for (const auto& link : links()) {
+    if (link->touches(*region)) {
+      link->lose(error(ErrorCode::Timeout,
+                       "%s still used region %" PRIx64 ", which was removed, after %" PRId64 " ms",
+                       link->options().name.c_str(), id, timeout_ms));
+    }
+  }
+  engine.wait(unused, TimePoint::max());
+  return {};
+}
+
+// --- peers
+
+Greeting Endpoint::greet() const {
+  const Config& config = runtime_.config();
+  Greeting greeting;
+  greeting.protocol = kProtocol;
+  greeting.name = options_.name;
+  greeting.host = config.host_id.empty() ? host_identity() : config.host_id;
+  greeting.host_name = host_name();
+  greeting.pid = getpid();
+  greeting.shares_memory = config.transport_shm && runtime_.shares_memory();
+  for (const auto& listening : runtime_.listening()) {
+    greeting.addresses[listening.transport->name()] = listening.address;
+  }
+  return greeting;
+}
+
+Result<uint64_t> Endpoint::connect(std::string_view metadata, int64_t timeout_ms) {
+  HETCCL_ASSIGN(const Metadata theirs, metadata_from(metadata));
+  bootstrap::Service& service = runtime_.service();
+  HETCCL_ASSIGN(const bootstrap::UniqueId id, service.unique_id_for(theirs.door));
+  const bootstrap::UniqueId concealed = bootstrap::conceal(id);
+  const TimePoint deadline = clock().now() + milliseconds(timeout_ms);
+  const std::string context = format("connecting to endpoint \"%s\"", theirs.name.c_str());
+  HETCCL_ASSIGN(const auto cancel, add_cancel());
+  Status knocked = service.knock(theirs.door, concealed, {timeout_ms, cancel.get()});
+  if (!knocked.ok()) {
+    service.withdraw(id);
+    return knocked.with(context);
+  }
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - clock().now());
+  auto met = meet(id, 0, std::max<int64_t>(left.count(), 1));
+  return met.ok() ? std::move(met) : met.status().with(context);
+}
+
+// On the control thread.
+Status Endpoint::on_knock(std::span<const uint8_t> words) {
+  bootstrap::UniqueId concealed{};
+  if (words.size() != concealed.size()) {
+    return error(ErrorCode::InvalidArgument, "the visitor brings no id of an endpoint");
+  }
+  std::copy(words.begin(), words.end(), concealed.begin());
+  {
+    const std::lock_guard lock(mutex_);
+    if (visitors_.size() + meetings_.size() >= kMostVisitors) {
+      return error(ErrorCode::SystemError, "endpoint \"%s\" is busy with %zu others that connect",
+                   options_.name.c_str(), kMostVisitors);
+    }
+    visitors_.push_back(concealed);
+  }
+  news_.notify_all();
+  return {};
+}
+
+void Endpoint::keep_door() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    news_.wait(lock, [this] { return stop_ || !visitors_.empty() || buries_; });
+    receive_visitors(lock);
+    bury(lock);
+  }
+  std::deque<Meeting> last = std::exchange(meetings_, {});
+  lock.unlock();
+  for (Meeting& meeting : last) meeting.thread.join();
+}
+
+// Each by a thread of its own: a slow visitor delays no other.
+void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
+  while (!visitors_.empty() && !stop_) {
+    const bootstrap::UniqueId concealed = visitors_.front();
+    visitors_.pop_front();
+    auto ended = std::make_shared<std::atomic<bool>>(false);
+    lock.unlock();
+    auto thread = start_thread("hetccl-visitor", [this, concealed, ended] {
+      const auto id = runtime_.service().reveal_for(door_, concealed);
+      Status met = id.status();
+      if (id.ok()) met = meet(id.value(), 1, runtime_.config().init_timeout_ms).status();
+      if (!met.ok() && met.code() != ErrorCode::Aborted) {
+        runtime_.log().warn("endpoint \"%s\": a visitor did not connect: %s", options_.name.c_str(),
+                            met.message().c_str());
+      }
+      ended->store(true, std::memory_order_release);
+      const std::lock_guard told(mutex_);
+      buries_ = true;
+      news_.notify_all();
+    });
+    lock.lock();
+    if (thread.ok()) {
+      meetings_.push_back({std::move(thread).value(), ended});
+    } else {
+      runtime_.log().warn("endpoint \"%s\": %s", options_.name.c_str(),
+                          thread.status().message().c_str());
+    }
+  }
+}
+
+// Ends what is over, so that nothing of a lost peer stays but its name.
+void Endpoint::bury(std::unique_lock<std::mutex>& lock) {
+  buries_ = false;
+  std::deque<Meeting> ended;
+  std::erase_if(meetings_, [&](Meeting& meeting) {
+    if (!meeting.ended->load(std::memory_order_acquire)) return false;
+    ended.push_back(std::move(meeting));
+    return true;
+  });
+  std::vector<Peer> over;
+  size_t gone = 0;
+  for (auto& [number, peer] : peers_) {
+    if (peer.link && peer.link->over()) {
+      peer.info.gone = peer.link->cause();
+      peer.info.statistics = peer.link->statistics();
+      over.push_back(
+          {peer.info, std::move(peer.cancel), std::move(peer.session), std::move(peer.link)});
+    }
+    if (!peer.link) ++gone;
+  }
+  for (auto at = peers_.begin(); gone > kMostGone && at != peers_.end();) {
+    if (at->second.link) {
+      ++at;
+    } else {
+      at = peers_.erase(at);
+      --gone;
+    }
+  }
+  lock.unlock();
+  for (Meeting& meeting : ended) meeting.thread.join();
+  for (Peer& peer : over) end(std::move(peer));
+  lock.lock();
+}
+
+// The link is lost already, or over.
+void Endpoint::end(Peer peer) {
+  if (!peer.link) return;
+  auto& engine = runtime_.engine();
+  engine.wait([&] { return peer.link->over(); }, TimePoint::max());
+  engine.remove(*peer.link);
+  peer.session->leave(0);
+  for (const auto& listening : runtime_.listening()) {
+    listening.transport->forget(peer.session->communicator(), peer.session->rank());
+  }
+}
+
+// Each for itself: a session watches it.
+Result<std::shared_ptr<Cancel>> Endpoint::add_cancel() {
+  HETCCL_ASSIGN(std::shared_ptr<Cancel> made, Cancel::create());
+  const std::lock_guard lock(mutex_);
+  if (stop_) return destroyed();
+  std::erase_if(cancels_, [](const auto& one) { return one.expired(); });
+  cancels_.push_back(made);
+  return made;
+}
+
+Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t timeout_ms) {
+  const auto fate = std::make_shared<Fate>();
+  HETCCL_ASSIGN(const auto cancel, add_cancel());
+  const WaitLimit limit{timeout_ms, cancel.get()};
+  const TimePoint deadline = limit.deadline();
+  const auto left = [&] {
+    const auto ms = std::chrono::duration_cast<milliseconds>(deadline - limit.now()).count();
+    return std::max<int64_t>(ms, 1);
+  };
+  const Greeting mine = greet();
+  bootstrap::JoinOptions join;
+  join.rank = rank;
+  join.n_ranks = 2;
+  join.description = "endpoint " + who(mine);
+  join.timeout_ms = timeout_ms;
+  join.cancel = cancel.get();
+  join.on_failure = [fate](const bootstrap::Failure& failure) {
+    fate->settle({failure.code, failure.reason});
+  };
+  join.on_left = [fate](int, uint64_t) {
+    fate->settle(error(ErrorCode::RemoteError, "it has closed the connection"));
+  };
+  HETCCL_ASSIGN(auto session, runtime_.service().join(id, std::move(join)));
+  const auto greetings = session->all_gather(encode(mine), left());
+  if (!greetings.ok()) return greetings.status();
+  HETCCL_ASSIGN(const Greeting theirs,
+                greeting_from(greetings.value()[static_cast<size_t>(1 - rank)]));
+  Link::Options options;
+  options.name = who(theirs);
+  options.communicator = session->communicator();
+  options.liveness_ms = runtime_.config().liveness_ms;
+  PeerInfo info;
+  info.name = theirs.name;
+  info.where =
+      format("host %s, pid %lld", theirs.host_name.c_str(), static_cast<long long>(theirs.pid));
+  HETCCL_ASSIGN(auto channel,
+                make_channel(*session, mine, theirs, options, {left(), cancel.get()}));
+  info.transport = options.transport;
+  options.on_over = [this] {
+    const std::lock_guard told(mutex_);
+    buries_ = true;
+    news_.notify_all();
+  };
+  std::shared_ptr<Link> link;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return destroyed();
+    options.number = info.number = next_peer_++;
+    link = std::make_shared<Link>(runtime_.engine(), regions_, mailbox_, std::move(options),
+                                  std::move(channel), device_side_);
+    peers_.emplace(info.number, Peer{info, cancel, std::move(session), link});
+  }
+  // Not with the lock, which `on_over` takes in the engine's turn.
+  runtime_.engine().add(*link, [raw = link.get()](const Status& why) { raw->lose(why); });
+  runtime_.engine().notify(true);
+  fate->join(link);
+  return info.number;
+}
+
+Result<std::unique_ptr<transport::Channel>> Endpoint::make_channel(
+    const bootstrap::Session& session, const Greeting& mine, const Greeting& theirs,
+    Link::Options& link, const WaitLimit& limit) {
+  const auto end = [](const Greeting& greeting) {
+    return transport::ChannelEnd{greeting.host, greeting.shares_memory};
+  };
+  transport::Transport* const transport =
+      runtime_.transport(end(mine), end(theirs), theirs.addresses);
+  if (transport == nullptr) {
+    return error(ErrorCode::RemoteError, "%s offers no transport that this endpoint can use",
+                 link.name.c_str());
+  }
+  link.shm_source = transport->shm_source();
+  link.transport = transport->name();
+  HETCCL_TRY(transport->reserve(1));
+  const int self = session.rank();
+  return transport->connect({session.communicator(), self, 1 - self},
+                            theirs.addresses.at(transport->name()), session.secret(), limit);
+}
+
+Status Endpoint::disconnect(uint64_t peer) {
+  Peer gone;
+  {
+    const std::lock_guard lock(mutex_);
+    auto found = peers_.extract(peer);
+    if (found.empty()) return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, peer);
+    gone = std::move(found.mapped());
+  }
+  if (gone.link)
+    gone.link->lose(
+        error(ErrorCode::Aborted, "this endpoint has left %s", gone.link->options().name.c_str()));
+  end(std::move(gone));
+  return {};
+}
+
+std::vector<PeerInfo> Endpoint::peers() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PeerInfo> all;
+  for (const auto& [number, peer] : peers_) all.push_back(describe(peer));
+  return all;
+}
+
+Result<PeerInfo> Endpoint::peer(uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(number);
+  if (found == peers_.end())
+    return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, number);
+  return describe(found->second);
+}
+
+PeerInfo Endpoint::describe(const Peer& peer) {
+  PeerInfo info = peer.info;
+  if (!peer.link) return info;
+  info.statistics = peer.link->statistics();
+  info.gone = peer.link->cause();
+  return info;
+}
+
+std::vector<std::shared_ptr<Link>> Endpoint::links() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Link>> all;
+  for (const auto& [number, peer] : peers_) {
+    if (peer.link) all.push_back(peer.link);
+  }
+  return all;
+}
+
+Result<std::shared_ptr<Link>> Endpoint::link_to(uint64_t peer) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(peer);
+  if (found == peers_.end())
+    return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, peer);
+  if (found->second.link) return found->second.link;
+  return found->second.info.gone;
+}
+
+// --- transfers
+
+Result<std::shared_ptr<Transfer>> Endpoint::begin(uint64_t peer, Call call) {
+  HETCCL_ASSIGN(const std::shared_ptr<Link> link, link_to(peer));
+  Transfer::Options options;
+  if (call.notification) {
+    HETCCL_TRY(check_notification(*call.notification));
+    options.notifies = true;
+    options.notification = std::move(*call.notification);
+  }
+  const int64_t ms = call.timeout_ms > 0 ? call.timeout_ms : options_.timeout_ms;
+  options.deadline = clock().now() + milliseconds(ms > 0 ? ms : runtime_.config().timeout_ms);
+  if (device_side_.out != nullptr) {
+    HETCCL_ASSIGN(options.after, record(call.stream));
+  }
+  auto transfer = std::make_shared<Transfer>(call.puts, std::move(call.blocks), std::move(options));
+  HETCCL_TRY(link->start(transfer));
+  return transfer;
+}
+
+Result<std::shared_ptr<device::Event>> Endpoint::record(void* native) const {
+  HETCCL_ASSIGN(const auto stream, device_->wrap_stream(native));
+  HETCCL_ASSIGN(auto event, device_->create_event());
+  HETCCL_TRY(device_->record(*event, *stream));
+  return std::shared_ptr<device::Event>(std::move(event));
+}
+
+bool Endpoint::wait(const Transfer& transfer, TimePoint deadline) {
+  return runtime_.engine().wait([&] { return transfer.done(); }, deadline);
+}
+
+void Endpoint::cancel(uint64_t peer, Transfer& transfer, const char* reason) {
+  const auto link = link_to(peer);  // none: it is done
+  if (link.ok()) link.value()->cancel(transfer, error(ErrorCode::Aborted, "%s", reason));
+}
+
+// --- notifications
+
+Status Endpoint::check_notification(const Bytes& notification) {
+  if (notification.size() <= kMaxNotification) return {};
+  return error(ErrorCode::InvalidArgument, "a notification of %zu bytes: at most %zu are possible",
+               notification.size(), kMaxNotification);
+}
+
+Status Endpoint::notify(uint64_t peer, Bytes notification) {
+  HETCCL_TRY(check_notification(notification));
+  HETCCL_ASSIGN(const std::shared_ptr<Link> link, link_to(peer));
+  return link->notify(std::move(notification));
+}
+
+std::optional<Mailbox::Letter> Endpoint::take_notification(TimePoint deadline) {
+  auto& engine = runtime_.engine();
+  if (!engine.wait([this] { return !mailbox_.empty(); }, deadline)) return {};
+  const bool was_full = !mailbox_.has_room();
+  auto letter = mailbox_.take();
+  if (was_full && mailbox_.has_room()) engine.notify(true);
+  return letter;
+}
+
+}  // namespace hetccl::onesided

@@ -1,0 +1,153 @@
+// An endpoint: an engine for data from point to point that is no communicator. Endpoints are made
+// alone; they connect and leave at any time, many to many; one gives the other memory to read or
+// write, and either moves blocks without the other's help.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/cancel.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/runtime.h"
+#include "onesided/greeting.h"
+#include "onesided/link.h"
+
+namespace hetccl::onesided {
+
+struct EndpointOptions {
+  std::string name;        ///< for peers and messages
+  std::string device;      ///< as a communicator's
+  int64_t timeout_ms = 0;  ///< of one transfer; 0: the configuration's
+};
+
+/// How a region is registered, beside Access.
+inline constexpr uint32_t kHostMemory = 1U << 2;
+
+struct PeerInfo {
+  uint64_t number = 0;
+  std::string name;
+  std::string where;      ///< host and process
+  std::string transport;  ///< that carries its data
+  Status gone;            ///< why it is not connected any more; ok while it is
+  LinkStatistics statistics;
+};
+
+/// Thread-safe. The runtime outlives it.
+class Endpoint {
+ public:
+  static Result<std::shared_ptr<Endpoint>> create(comm::Runtime& runtime, EndpointOptions options);
+  ~Endpoint() { close(); }
+  /// Ends all transfers, with Aborted, and leaves its peers; what is called later fails.
+  void close();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  [[nodiscard]] const std::string& name() const { return options_.name; }
+  /// For other endpoints, by whatever way: name, where to knock, and the regions of now.
+  [[nodiscard]] std::string metadata() const;
+
+  /// Lets peers put to memory, or get from it; `flags` of Access and kHostMemory. Memory is of the
+  /// endpoint's device, unless it is the host's. InvalidArgument naming the argument.
+  Result<uint64_t> add_region(void* data, size_t bytes, uint32_t flags, std::string label);
+  /// Waits until nothing touches the memory any more. Peers that have not ended what they do there
+  /// after `timeout_ms` are lost.
+  Status remove_region(uint64_t id, int64_t timeout_ms);
+
+  /// Blocks. The number of the peer, which is never used again. Timeout naming it.
+  Result<uint64_t> connect(std::string_view metadata, int64_t timeout_ms);
+  /// Ends its transfers with Aborted. InvalidArgument where there is no such peer.
+  Status disconnect(uint64_t peer);
+  /// Those that are connected, and the last that are gone.
+  [[nodiscard]] std::vector<PeerInfo> peers() const;
+  [[nodiscard]] Result<PeerInfo> peer(uint64_t number) const;
+
+  Result<std::shared_ptr<const BlockList>> prepare(std::span<const Block> blocks) const {
+    return BlockList::make(regions_, blocks);
+  }
+  struct Call {
+    bool puts = true;
+    std::shared_ptr<const BlockList> blocks;
+    std::optional<Bytes> notification;  ///< for the peer, once all has moved
+    int64_t timeout_ms = 0;             ///< 0: the endpoint's
+    void* stream = nullptr;             ///< device memory is ready after what it holds
+  };
+  /// Begins a transfer. Does not wait. Errors as of Link::start.
+  Result<std::shared_ptr<Transfer>> begin(uint64_t peer, Call call);
+  /// Whether it is done by `deadline`.
+  bool wait(const Transfer& transfer, TimePoint deadline);
+  void cancel(uint64_t peer, Transfer& transfer, const char* reason);
+
+  Status notify(uint64_t peer, Bytes notification);
+  /// The oldest notification; waits for one until `deadline`.
+  std::optional<Mailbox::Letter> take_notification(TimePoint deadline);
+  [[nodiscard]] const Config& settings() const { return runtime_.config(); }
+  [[nodiscard]] const Clock& clock() const { return runtime_.engine().clock(); }
+
+ private:
+  struct Peer {
+    PeerInfo info;
+    std::shared_ptr<Cancel> cancel;               // of the session
+    std::unique_ptr<bootstrap::Session> session;  // null once it is gone
+    std::shared_ptr<Link> link;                   // the same
+  };
+  struct Fate;
+  struct Meeting {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> ended;
+  };
+
+  Endpoint(comm::Runtime& runtime, EndpointOptions options)
+      : runtime_(runtime), options_(std::move(options)) {}
+  Status open();
+  Status open_device();
+  Status on_knock(std::span<const uint8_t> words);
+  void keep_door();
+  void receive_visitors(std::unique_lock<std::mutex>& lock);
+  void bury(std::unique_lock<std::mutex>& lock);
+  void end(Peer peer);
+  Result<uint64_t> meet(const bootstrap::UniqueId& id, int rank, int64_t timeout_ms);
+  Result<std::shared_ptr<Link>> link_to(uint64_t peer) const;
+  [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
+  static PeerInfo describe(const Peer& peer);
+  static Status check_notification(const Bytes& notification);
+  Result<std::shared_ptr<device::Event>> record(void* native) const;
+  Result<std::shared_ptr<Cancel>> add_cancel();
+  [[nodiscard]] Greeting greet() const;
+  Result<std::unique_ptr<transport::Channel>> make_channel(const bootstrap::Session& session,
+                                                           const Greeting& mine,
+                                                           const Greeting& theirs,
+                                                           Link::Options& link,
+                                                           const WaitLimit& limit);
+
+  comm::Runtime& runtime_;
+  const EndpointOptions options_;
+  device::Device* device_ = nullptr;
+  DeviceSide device_side_;
+  Regions regions_;
+  Mailbox mailbox_;
+  bootstrap::UniqueId door_{};
+  bool door_open_ = false;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable news_;
+  std::deque<bootstrap::UniqueId> visitors_;
+  std::deque<Meeting> meetings_;
+  std::vector<std::weak_ptr<Cancel>> cancels_;  // of those that connect, and are connected
+  std::map<uint64_t, Peer> peers_;
+  uint64_t next_peer_ = 1;
+  bool buries_ = false;  // a link is over
+  bool stop_ = false;
+  std::once_flag closes_;
+  std::thread keeper_;
+};
+
+}  // namespace hetccl::onesided

@@ -1,0 +1,52 @@
+// What endpoints tell of themselves: their metadata, which users carry to other endpoints, and the
+// greeting of two that connect.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "onesided/protocol.h"
+#include "transport/transport.h"
+
+namespace hetccl::onesided {
+
+inline constexpr size_t kMaxName = 128;
+inline constexpr size_t kMaxMetadata = size_t{1} << 20;
+
+/// Holds the door's secret: whoever reads it may connect, unless HETCCL_SECRET_FILE is set.
+struct Metadata {
+  struct Region {
+    uint64_t id = 0, bytes = 0;
+    uint32_t access = 0;
+    std::string label;
+  };
+  std::string name;
+  bootstrap::UniqueId door{};
+  std::vector<Region> regions;
+};
+
+/// JSON of one line.
+std::string encode(const Metadata& metadata);
+/// Bounded and checked. InvalidArgument where it is none, or of another version.
+Result<Metadata> metadata_from(std::string_view text);
+
+struct Greeting {
+  int protocol = 0;
+  std::string name;
+  std::string host;       ///< identity
+  std::string host_name;  ///< for people
+  int64_t pid = 0;
+  bool shares_memory = false;
+  std::map<std::string, transport::Address> addresses;  ///< by transport
+};
+
+Bytes encode(const Greeting& greeting);
+/// Bounded and checked: the bytes come from another process. RemoteError where they are none, or of
+/// another version.
+Result<Greeting> greeting_from(const Bytes& bytes);
+
+}  // namespace hetccl::onesided

@@ -1,0 +1,547 @@
+#include "onesided/link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <utility>
+
+namespace hetccl::onesided {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// One frame announces so many bytes, so that transfers take turns.
+constexpr size_t kBatchBytes = size_t{8} << 20;
+// Frames are made ahead of the wire for so many bytes.
+constexpr size_t kMostOut = size_t{16} << 20;
+constexpr size_t kMostItems = 4096;
+// Gets ask for so much ahead.
+constexpr size_t kMostAsked = size_t{32} << 20;
+constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
+// A broken channel may be how a peer's end looks, of which the control plane is about to tell.
+constexpr milliseconds kNewsTime{250};
+constexpr milliseconds kCheckPeriod{5};
+
+}  // namespace
+
+Link::Link(progress::Engine& engine, Regions& regions, Mailbox& mailbox, Options options,
+           std::unique_ptr<transport::Channel> channel, DeviceSide device)
+    : engine_(engine),
+      regions_(regions),
+      mailbox_(mailbox),
+      options_(std::move(options)),
+      channel_(std::move(channel)),
+      device_(std::move(device)),
+      outbox_(*channel_, options_.communicator, device_.copies_out.get()),
+      inbox_(*channel_, options_.communicator, device_.copies_in.get(), device_.in) {
+  if (device_.out != nullptr) staging_out_.emplace(device_.out);
+}
+
+// --- by users' threads
+
+Status Link::start(const std::shared_ptr<Transfer>& transfer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_lost_.load(std::memory_order_acquire)) return cause();
+    if (transfers_.size() >= kMostTransfers) {
+      return error(ErrorCode::InvalidUsage,
+                   "%zu transfers with %s are under way: wait until some are done", kMostTransfers,
+                   options_.name.c_str());
+    }
+    for (const uint64_t region : transfer->list->regions()) {
+      HETCCL_ASSIGN(Use use, regions_.use(region, 0, 0, 0));
+      transfer->uses.push_back(std::move(use));
+    }
+    transfer->id = next_id_++;
+    transfers_.emplace(transfer->id, transfer);
+    turns_.push_back({transfer});
+  }
+  engine_.notify(true);
+  return {};
+}
+
+void Link::cancel(Transfer& transfer, Status reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = transfers_.find(transfer.id);
+    if (found == transfers_.end() || transfer.done() || transfer.ending) return;
+    if (transfer.begun) {
+      end(transfer, std::move(reason));
+    } else {
+      const std::shared_ptr<Transfer> kept = found->second;
+      std::erase_if(turns_, [&](const Turn& turn) { return turn.transfer == kept; });
+      finish(kept, std::move(reason));
+    }
+  }
+  engine_.notify(true);
+}
+
+Status Link::notify(Bytes notification) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_lost_.load(std::memory_order_acquire)) return cause();
+    if (outbox_.size() >= kMostItems) {
+      return error(ErrorCode::InvalidUsage,
+                   "too much waits to leave for %s: wait until some transfers are done",
+                   options_.name.c_str());
+    }
+    outbox_.add(Frame{.kind = Frame::Kind::Notify, .payload = std::move(notification)});
+  }
+  engine_.notify(true);
+  return {};
+}
+
+void Link::lose(const Status& why) {
+  settle(why);
+  engine_.notify(true);
+}
+
+void Link::settle(const Status& why) {
+  const std::lock_guard lock(fate_mutex_);
+  if (!lost_.ok()) return;
+  lost_ = why;
+  is_lost_.store(true, std::memory_order_release);
+}
+
+Status Link::cause() const {
+  const std::lock_guard lock(fate_mutex_);
+  return lost_;
+}
+
+LinkStatistics Link::statistics() const {
+  const std::lock_guard lock(mutex_);
+  LinkStatistics now = statistics_;
+  now.under_way = transfers_.size();
+  return now;
+}
+
+bool Link::silent() const {
+  const std::lock_guard lock(mutex_);
+  return copies();
+}
+
+bool Link::copies() const {
+  return device_.copies_in != nullptr && !(inbox_.copied() && outbox_.copied());
+}
+
+bool Link::touches(const Region& region) const {
+  const std::lock_guard lock(mutex_);
+  const auto use = [&](const Use& one) { return one.is_of(region); };
+  const auto own = [&](const auto& entry) {
+    return std::any_of(entry.second->uses.begin(), entry.second->uses.end(), use);
+  };
+  const auto served = [&](const auto& entry) {
+    return std::any_of(entry.second.parts.begin(), entry.second.parts.end(),
+                       [&](const Served::Part& part) { return use(part.use); });
+  };
+  return std::any_of(transfers_.begin(), transfers_.end(), own) ||
+         std::any_of(served_.begin(), served_.end(), served) || outbox_.touches(region) ||
+         inbox_.touches(region);
+}
+
+// --- by the engine's driver
+
+bool Link::poll(TimePoint now) {
+  bool moved = false, ends = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (over()) return false;
+    if (!ended_.ok()) {
+      ends = moved = go_on_ending();
+    } else if (!look_for_end(now)) {
+      moved = move(now);
+      if (moved) moved_at_ = now;
+    }
+  }
+  if (ends && options_.on_over) options_.on_over();
+  return moved;
+}
+
+bool Link::move(TimePoint now) {
+  bool moved = false;
+  const bool reads = mailbox_.has_room();
+  if (!reads && std::exchange(read_, reads)) ++statistics_.stalls;
+  read_ = reads;
+  const Status received =
+      inbox_.progress(reads, [this](const Frame& frame) { return on_frame(frame); }, &moved);
+  if (!received.ok()) {
+    settle(received.with(options_.name));
+    return true;
+  }
+  moved |= take_turns();
+  moved |= outbox_.progress();
+  if (now >= next_check_) check_deadlines(now);
+  return moved;
+}
+
+bool Link::take_turns() {
+  bool moved = false;
+  // Each once: who cannot go on now lets the others.
+  for (size_t left = turns_.size(); left > 0; --left) {
+    if (outbox_.bytes() >= kMostOut || outbox_.size() >= kMostItems) break;
+    const Turn turn = std::move(turns_.front());
+    turns_.pop_front();
+    bool again = false;
+    moved |= take_turn(turn, &again);
+    if (again) turns_.push_back(turn);
+  }
+  return moved;
+}
+
+bool Link::take_turn(const Turn& turn, bool* again) {
+  if (turn.transfer == nullptr) return serve_some(turn.served, again);
+  return turn.transfer->is_put ? put_some(turn.transfer, again) : ask_some(turn.transfer, again);
+}
+
+// False where there is no place for it now.
+bool Link::stage(Staged& staged, std::byte* data, bool on_device, size_t bytes) {
+  Outbox::Item item;
+  item.data = data;
+  item.bytes = bytes;
+  if (on_device) {
+    auto place = staging_out_->take(bytes);
+    if (!place.ok() || place.value().memory == nullptr) return false;
+    item.chunk = std::move(place.value().chunk);
+    item.data = place.value().memory;
+    staged.copies.push_back({item.data, data, bytes});
+  }
+  staged.bytes += bytes;
+  staged.items.push_back(std::move(item));
+  return true;
+}
+
+void Link::send(Staged staged, const Frame& frame, std::shared_ptr<device::Event> after,
+                std::function<void()> sent) {
+  uint32_t ticket = 0;
+  if (!staged.copies.empty()) {
+    ticket = device_.copies_out->enqueue(std::move(staged.copies), std::move(after));
+  }
+  if (staged.items.empty()) return outbox_.add(frame, std::move(sent));
+  outbox_.add(frame);
+  staged.items.back().sent = std::move(sent);
+  for (Outbox::Item& item : staged.items) {
+    if (item.chunk != nullptr) item.ticket = ticket;
+    outbox_.add(std::move(item));
+  }
+  if (ticket != 0) staging_out_->rest();
+}
+
+bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
+  Frame frame{.kind = Frame::Kind::Put, .transfer = transfer->id};
+  Staged staged;
+  Walk& walk = transfer->asked;
+  while (!walk.at_end() && frame.pieces.size() < kMaxPieces && staged.bytes < kBatchBytes) {
+    const Walk::Step step = walk.step();
+    if (!stage(staged, step.local, step.on_device, step.piece.bytes)) break;
+    frame.pieces.push_back(step.piece);
+    walk.advance();
+  }
+  *again = !walk.at_end();
+  if (frame.pieces.empty() && *again) return false;
+  frame.last = transfer->all_asked = walk.at_end();
+  frame.notifies = frame.last && transfer->options.notifies;
+  if (frame.notifies) frame.payload = transfer->options.notification;
+  const auto after = transfer->begun ? nullptr : transfer->options.after;
+  transfer->begun = true;
+  send(std::move(staged), frame, after, {});
+  return true;
+}
+
+bool Link::ask_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
+  Frame frame{.kind = Frame::Kind::Get, .transfer = transfer->id};
+  Walk& walk = transfer->asked;
+  size_t bytes = 0;
+  while (!walk.at_end() && frame.pieces.size() < kMaxPieces && bytes < kBatchBytes &&
+         asked_bytes_ < kMostAsked && asked_pieces_ < kMostAskedPieces) {
+    const Piece piece = walk.step().piece;
+    frame.pieces.push_back(piece);
+    bytes += piece.bytes;
+    asked_bytes_ += piece.bytes;
+    ++asked_pieces_;
+    ++transfer->outstanding;
+    walk.advance();
+  }
+  *again = !walk.at_end();
+  if (frame.pieces.empty() && *again) return false;
+  frame.last = transfer->all_asked = walk.at_end();
+  frame.notifies = frame.last && transfer->options.notifies;
+  if (frame.notifies) frame.payload = transfer->options.notification;
+  transfer->begun = true;
+  outbox_.add(frame);
+  return true;
+}
+
+bool Link::serve_some(uint64_t id, bool* again) {
+  const auto found = served_.find(id);
+  if (found == served_.end()) return false;
+  Served& served = found->second;
+  Frame frame{.kind = Frame::Kind::Data, .transfer = id};
+  Staged staged;
+  while (!served.parts.empty() && frame.count < kMaxPieces && staged.bytes < kBatchBytes) {
+    Served::Part& part = served.parts.front();
+    if (!stage(staged, part.data, part.on_device, part.bytes)) break;
+    staged.items.back().use = std::move(part.use);
+    served.parts.pop_front();
+    ++frame.count;
+    --served_parts_;
+  }
+  *again = !served.parts.empty();
+  served.queued = *again;
+  frame.last = served.all_asked && served.parts.empty();
+  if (frame.count == 0 && !frame.last) return false;
+  statistics_.bytes_given += staged.bytes;
+  std::function<void()> sent;
+  if (frame.last) {
+    if (served.notifies) {
+      sent = [this, told = std::move(served.notification)]() mutable { deliver(std::move(told)); };
+    }
+    served_.erase(found);
+  }
+  send(std::move(staged), frame, nullptr, std::move(sent));
+  return true;
+}
+
+// --- what comes
+
+Status Link::nonsense(const char* what) const {
+  return error(ErrorCode::RemoteError, "it sent %s: is it of this version of hetccl?", what);
+}
+
+Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
+  switch (frame.kind) {
+    case Frame::Kind::Put:
+      if (refused_.size() > kMostTransfers) return nonsense("too many transfers");
+      return on_put(frame);
+    case Frame::Kind::Get:
+      HETCCL_TRY(on_get(frame));
+      break;
+    case Frame::Kind::Data:
+      return on_data(frame);
+    case Frame::Kind::Done:
+      HETCCL_TRY(on_done(frame));
+      break;
+    case Frame::Kind::Notify:
+      return Inbox::Landing{{}, {}, {}, [this, told = frame.payload] { deliver(told); }};
+    case Frame::Kind::Cancel:
+      on_cancel(frame.transfer);
+      break;
+  }
+  return Inbox::Landing();
+}
+
+// What nobody wants has to be received, too.
+Inbox::Landing Link::on_put(const Frame& frame) {
+  Inbox::Landing landing;
+  Status refused;
+  if (!refused_.contains(frame.transfer)) {
+    for (const Piece& piece : frame.pieces) {
+      auto use = regions_.use(piece.region, piece.offset, piece.bytes, kPut);
+      if (!use.ok()) {
+        refused = use.status();
+        break;
+      }
+      const Region& region = *use.value().operator->();
+      landing.pieces.push_back({region.data + piece.offset, piece.bytes, region.on_device});
+      landing.uses.push_back(std::move(use).value());
+    }
+    if (refused.ok()) {
+      for (const Piece& piece : frame.pieces) statistics_.bytes_taken += piece.bytes;
+      landing.landed = [this, frame] {
+        if (!frame.last || refused_.contains(frame.transfer)) return;
+        if (frame.notifies) deliver(frame.payload);
+        answer(frame.transfer, {});
+      };
+      return landing;
+    }
+    refuse(frame, refused);
+  }
+  landing = {};
+  for (const Piece& piece : frame.pieces) landing.pieces.push_back({nullptr, piece.bytes});
+  if (frame.last) refused_.erase(frame.transfer);
+  return landing;
+}
+
+Status Link::on_get(const Frame& frame) {
+  if (served_parts_ + frame.pieces.size() > 2 * kMostAskedPieces ||
+      served_.size() > kMostTransfers || refused_.size() > kMostTransfers)
+    return nonsense("too many gets");
+  if (refused_.contains(frame.transfer)) {
+    if (frame.last) refused_.erase(frame.transfer);
+    return {};
+  }
+  std::deque<Served::Part> parts;
+  for (const Piece& piece : frame.pieces) {
+    auto use = regions_.use(piece.region, piece.offset, piece.bytes, kGet);
+    if (!use.ok()) {
+      if (const auto found = served_.find(frame.transfer); found != served_.end()) {
+        served_parts_ -= found->second.parts.size();
+        served_.erase(found);
+      }
+      refuse(frame, use.status());
+      if (frame.last) refused_.erase(frame.transfer);
+      return {};
+    }
+    const Region& region = *use.value().operator->();
+    parts.push_back({std::move(use).value(), region.data + piece.offset, region.on_device,
+                     static_cast<size_t>(piece.bytes)});
+  }
+  Served& served = served_[frame.transfer];
+  served_parts_ += parts.size();
+  std::move(parts.begin(), parts.end(), std::back_inserter(served.parts));
+  served.all_asked = frame.last;
+  served.notifies = frame.notifies;
+  served.notification = frame.payload;
+  if (!std::exchange(served.queued, true)) turns_.push_back({nullptr, frame.transfer});
+  return {};
+}
+
+Result<Inbox::Landing> Link::on_data(const Frame& frame) {
+  const auto found = transfers_.find(frame.transfer);
+  if (found == transfers_.end() || found->second->is_put) return nonsense("what nobody asked for");
+  const std::shared_ptr<Transfer> transfer = found->second;
+  if (frame.count > transfer->outstanding) return nonsense("more than it was asked for");
+  Inbox::Landing landing;
+  for (uint32_t i = 0; i < frame.count; ++i) {
+    const Walk::Step step = transfer->arrived.step();
+    landing.pieces.push_back({step.local, step.piece.bytes, step.on_device});
+    asked_bytes_ -= step.piece.bytes;
+    transfer->arrived.advance();
+  }
+  transfer->outstanding -= frame.count;
+  asked_pieces_ -= frame.count;
+  landing.after = std::exchange(transfer->after, nullptr);
+  if (!frame.last) return landing;
+  if (!transfer->all_asked || transfer->outstanding > 0)
+    return nonsense("less than it was asked for");
+  landing.landed = [this, transfer] { finish(transfer, transfer->reason); };
+  return landing;
+}
+
+Status Link::on_done(const Frame& frame) {
+  const auto found = transfers_.find(frame.transfer);
+  if (found == transfers_.end()) return {};
+  const std::shared_ptr<Transfer> transfer = found->second;
+  if (frame.last) {  // all that was sent before the Cancel has come there
+    if (!transfer->ending) return nonsense("an answer to no question");
+    inbox_.when_landed([this, transfer] { finish(transfer, transfer->reason); });
+  } else if (transfer->ending) {  // the answer to the Cancel is yet to come
+  } else if (frame.code != ErrorCode::Ok) {
+    const std::string text(frame.payload.begin(), frame.payload.end());
+    end(*transfer, Status(frame.code, text).with(options_.name));
+  } else {
+    if (!transfer->is_put || !transfer->all_asked) return nonsense("the end of what goes on");
+    finish(transfer, {});
+  }
+  return {};
+}
+
+// It is over once the peer has answered.
+void Link::end(Transfer& transfer, Status reason) {
+  std::erase_if(turns_, [&](const Turn& turn) { return turn.transfer.get() == &transfer; });
+  transfer.ending = true;
+  transfer.ended_at = engine_.clock().now();
+  transfer.reason = std::move(reason);
+  outbox_.add(Frame{.kind = Frame::Kind::Cancel, .transfer = transfer.id});
+}
+
+void Link::on_cancel(uint64_t id) {
+  if (const auto found = served_.find(id); found != served_.end()) {
+    served_parts_ -= found->second.parts.size();
+    served_.erase(found);
+  }
+  refused_.erase(id);
+  // What it has put so far is where it belongs by then.
+  inbox_.when_landed(
+      [this, id] { outbox_.add(Frame{.kind = Frame::Kind::Done, .transfer = id, .last = true}); });
+}
+
+void Link::refuse(const Frame& frame, const Status& why) {
+  refused_.insert(frame.transfer);
+  answer(frame.transfer, why);
+}
+
+void Link::answer(uint64_t id, const Status& status) {
+  const std::string text = status.message().substr(0, kMaxText);
+  outbox_.add(Frame{.kind = Frame::Kind::Done,
+                    .transfer = id,
+                    .code = status.code(),
+                    .payload = {text.begin(), text.end()}});
+}
+
+void Link::deliver(Bytes notification) {
+  mailbox_.put({options_.number, std::move(notification)});
+}
+
+void Link::finish(const std::shared_ptr<Transfer>& transfer, Status status) {
+  if (transfers_.erase(transfer->id) == 0) return;
+  asked_pieces_ -= transfer->outstanding;
+  for (; transfer->outstanding > 0; --transfer->outstanding) {
+    asked_bytes_ -= transfer->arrived.step().piece.bytes;
+    transfer->arrived.advance();
+  }
+  ++statistics_.transfers;
+  if (!status.ok()) {
+    ++statistics_.failed;
+  } else {
+    (transfer->is_put ? statistics_.bytes_put : statistics_.bytes_got) += transfer->list->bytes();
+  }
+  transfer->finish(std::move(status));
+}
+
+void Link::check_deadlines(TimePoint now) {
+  next_check_ = now + kCheckPeriod;
+  const auto patience = milliseconds(options_.liveness_ms);
+  for (const auto& [id, transfer] : transfers_) {
+    if (!transfer->ending && now >= transfer->options.deadline) {
+      end(*transfer,
+          error(ErrorCode::Timeout, "a %s of %" PRIu64 " bytes with %s is not done in its time",
+                transfer->is_put ? "put" : "get", transfer->list->bytes(), options_.name.c_str()));
+    } else if (transfer->ending && now - std::max(transfer->ended_at, moved_at_) > patience) {
+      return settle(error(ErrorCode::Timeout,
+                          "%s does not answer: nothing has moved for %" PRId64 " ms",
+                          options_.name.c_str(), options_.liveness_ms));
+    }
+  }
+}
+
+// --- the end
+
+bool Link::look_for_end(TimePoint now) {
+  if (!is_lost_.load(std::memory_order_acquire)) {
+    Status broken = channel_->status();
+    if (broken.ok() && device_.copies_in != nullptr) {
+      broken = device_.copies_in->status();
+      if (broken.ok()) broken = device_.copies_out->status();
+    }
+    if (broken.ok()) return false;
+    if (!failed_at_) failed_at_ = now;
+    if (now - *failed_at_ < kNewsTime) return true;
+    settle(broken.with(options_.name));
+  }
+  begin_end(cause());
+  return true;
+}
+
+// No byte of users' memory moves by the channel after that; devices may still copy.
+void Link::begin_end(const Status& why) {
+  ended_ = why;
+  channel_->close();
+  turns_.clear();
+}
+
+bool Link::go_on_ending() {
+  if (copies()) return false;
+  const auto all = std::exchange(transfers_, {});
+  for (const auto& [id, transfer] : all) {
+    ++statistics_.transfers, ++statistics_.failed;
+    transfer->finish(transfer->ending && !transfer->reason.ok() ? transfer->reason : ended_);
+  }
+  served_.clear();
+  outbox_.drop();
+  inbox_.drop();
+  over_.store(true, std::memory_order_release);
+  return true;
+}
+
+}  // namespace hetccl::onesided

@@ -1,0 +1,60 @@
+// An endpoint's notifications, of all its peers, until its user takes them. Bounded: while it is
+// full, links read nothing more.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "onesided/protocol.h"
+
+namespace hetccl::onesided {
+
+/// Thread-safe.
+class Mailbox {
+ public:
+  struct Letter {
+    uint64_t peer = 0;
+    Bytes bytes;
+  };
+  static constexpr size_t kMost = 16'384;
+  static constexpr size_t kMostBytes = size_t{64} << 20;
+
+  [[nodiscard]] bool has_room() const { return has_room_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool empty() const { return n_.load(std::memory_order_acquire) == 0; }
+  [[nodiscard]] size_t size() const { return n_.load(std::memory_order_relaxed); }
+  /// Also where it is full: who asks `has_room` exceeds it by one for each link.
+  void put(Letter letter) {
+    const std::lock_guard lock(mutex_);
+    bytes_ += letter.bytes.size();
+    letters_.push_back(std::move(letter));
+    count();
+  }
+  std::optional<Letter> take() {
+    const std::lock_guard lock(mutex_);
+    if (letters_.empty()) return {};
+    Letter first = std::move(letters_.front());
+    letters_.pop_front();
+    bytes_ -= first.bytes.size();
+    count();
+    return first;
+  }
+
+ private:
+  void count() {
+    n_.store(letters_.size(), std::memory_order_release);
+    has_room_.store(letters_.size() < kMost && bytes_ < kMostBytes, std::memory_order_release);
+  }
+
+  std::mutex mutex_;
+  std::deque<Letter> letters_;
+  size_t bytes_ = 0;
+  std::atomic<size_t> n_{0};
+  std::atomic<bool> has_room_{true};
+};
+
+}  // namespace hetccl::onesided

@@ -1,0 +1,74 @@
+#include "onesided/region.h"
+
+#include <cinttypes>
+
+#include "net/auth.h"
+
+namespace hetccl::onesided {
+
+// A number of one endpoint is mostly none of another's, so that a mix-up is found.
+Regions::Regions() {
+  uint32_t mark = 0;
+  net::random_bytes(&mark, sizeof mark);
+  next_ = (uint64_t{mark} & 0x7fffffffU) << 32U | 1U;
+}
+
+Result<uint64_t> Regions::add(void* data, size_t bytes, bool on_device, uint32_t access,
+                              std::string label) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  if (data == nullptr) return error(ErrorCode::InvalidArgument, "data is null");
+  if (bytes == 0) return error(ErrorCode::InvalidArgument, "bytes is 0: it must be at least 1");
+  if (bytes > UINTPTR_MAX - begin) {
+    return error(ErrorCode::InvalidArgument, "%zu bytes at %p wrap around", bytes, data);
+  }
+  auto region = std::make_shared<Region>();
+  region->data = static_cast<std::byte*>(data);
+  region->bytes = bytes;
+  region->on_device = on_device;
+  region->access = access;
+  region->label = std::move(label);
+  const std::lock_guard lock(mutex_);
+  region->id = next_++;
+  const uint64_t id = region->id;
+  regions_.emplace(id, std::move(region));
+  return id;
+}
+
+Result<std::shared_ptr<Region>> Regions::remove(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  auto found = regions_.extract(id);
+  if (found.empty()) {
+    return error(ErrorCode::InvalidArgument, "region %" PRIx64 " is not registered", id);
+  }
+  found.mapped()->closed = true;
+  return std::move(found.mapped());
+}
+
+Result<Use> Regions::use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t access) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = regions_.find(id);
+  if (found == regions_.end()) {
+    return error(ErrorCode::InvalidArgument,
+                 "region %" PRIx64 " is not registered, or not any more", id);
+  }
+  const Region& region = *found->second;
+  if (offset > region.bytes || bytes > region.bytes - offset) {
+    return error(ErrorCode::InvalidArgument,
+                 "bytes %" PRIu64 " to %" PRIu64 " lie outside region %" PRIx64 " of %zu bytes",
+                 offset, offset + bytes, id, region.bytes);
+  }
+  if ((region.access & access) != access) {
+    return error(ErrorCode::InvalidArgument, "region %" PRIx64 " may not be %s by peers", id,
+                 access == kPut ? "written" : "read");
+  }
+  return Use(found->second);
+}
+
+std::vector<std::shared_ptr<const Region>> Regions::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const Region>> all;
+  for (const auto& [id, region] : regions_) all.push_back(region);
+  return all;
+}
+
+}  // namespace hetccl::onesided

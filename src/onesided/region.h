@@ -1,0 +1,74 @@
+// Memory that an endpoint lets its peers put to and get from, by numbers that are never used again:
+// a peer that is late finds nothing, instead of what came to lie there.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hetccl::onesided {
+
+/// Rights of peers.
+enum Access : uint32_t { kGet = 1U << 0, kPut = 1U << 1 };
+
+struct Region {
+  uint64_t id = 0;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  bool on_device = false;  ///< hosts and channels do not reach it
+  uint32_t access = 0;
+  std::string label;  ///< for peers, who find it by that
+  std::atomic<bool> closed{false};
+  std::atomic<int> uses{0};
+};
+
+/// Keeps a region's memory in use.
+class Use {
+ public:
+  Use() = default;
+  explicit Use(std::shared_ptr<Region> region) : region_(std::move(region)) { ++region_->uses; }
+  Use(Use&& other) noexcept : region_(std::move(other.region_)) {}
+  Use& operator=(Use&& other) noexcept {
+    std::swap(region_, other.region_);
+    return *this;
+  }
+  ~Use() {
+    if (region_) --region_->uses;
+  }
+  [[nodiscard]] const Region* operator->() const { return region_.get(); }
+  [[nodiscard]] bool is_of(const Region& region) const { return region_.get() == &region; }
+
+ private:
+  std::shared_ptr<Region> region_;
+};
+
+/// An endpoint's regions. Thread-safe.
+class Regions {
+ public:
+  Regions();
+  /// InvalidArgument where it is empty, or wraps around.
+  Result<uint64_t> add(void* data, size_t bytes, bool on_device, uint32_t access,
+                       std::string label);
+  /// From now on nobody finds it. InvalidArgument where there is none. Its memory is free once it
+  /// has no uses.
+  Result<std::shared_ptr<Region>> remove(uint64_t id);
+  /// The region, in use; InvalidArgument where it is gone, or [offset, offset + bytes) lies
+  /// outside, or none of `access` is allowed (0: this endpoint's own use).
+  Result<Use> use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t access) const;
+  [[nodiscard]] std::vector<std::shared_ptr<const Region>> all() const;
+
+ private:
+  mutable std::mutex mutex_;
+  uint64_t next_;
+  std::map<uint64_t, std::shared_ptr<Region>> regions_;
+};
+
+}  // namespace hetccl::onesided

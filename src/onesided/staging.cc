@@ -1,0 +1,138 @@
+#include "onesided/staging.h"
+
+#include <new>
+#include <utility>
+
+#include "base/exception.h"
+#include "base/thread.h"
+#include "exec/batch.h"
+
+namespace hetccl::onesided {
+
+namespace {
+
+// Longer copies are a copy engine's; see device::Device::run.
+constexpr size_t kShort = size_t{64} << 10;
+constexpr size_t kAlignment = 64;
+
+}  // namespace
+
+ChunkPool::~ChunkPool() {
+  for (std::byte* memory : free_) device_.free_pinned(memory);
+}
+
+Status ChunkPool::pin_one() {
+  HETCCL_ASSIGN(void* const memory, device_.allocate_pinned(chunk_bytes_));
+  free_.push_back(static_cast<std::byte*>(memory));
+  --n_left_;
+  return {};
+}
+
+Status ChunkPool::reserve() {
+  const std::lock_guard lock(mutex_);
+  while (n_left_ > 0) HETCCL_TRY(pin_one());
+  return {};
+}
+
+Result<ChunkPool::Chunk> ChunkPool::take() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) return Chunk();
+  std::byte* const memory = free_.back();
+  Chunk chunk(memory, [pool = shared_from_this()](std::byte* given) { pool->give_back(given); });
+  free_.pop_back();
+  return chunk;
+}
+
+void ChunkPool::give_back(std::byte* memory) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(memory);  // which it held before: takes no memory
+}
+
+Result<Staging::Place> Staging::take(size_t bytes) {
+  const size_t room = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (chunk_ == nullptr || used_ + room > pool_->chunk_bytes()) {
+    HETCCL_ASSIGN(ChunkPool::Chunk next, pool_->take());
+    if (next == nullptr) return Place();
+    chunk_ = std::move(next);
+    used_ = 0;
+  }
+  Place place{chunk_, chunk_.get() + used_};
+  used_ += room;
+  return place;
+}
+
+Result<std::unique_ptr<Stager>> Stager::create(device::Device& device) {
+  std::unique_ptr<Stager> made(new Stager(device));
+  HETCCL_ASSIGN(made->stream_, device.create_stream());
+  HETCCL_ASSIGN(void* const memory, device.allocate_pinned(sizeof(device::Flag)));
+  made->flag_ = new (memory) device::Flag;
+  HETCCL_ASSIGN(made->thread_, start_thread("hetccl stager", [self = made.get()] { self->run(); }));
+  return made;
+}
+
+Stager::~Stager() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wanted_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  if (flag_ != nullptr) device_.free_pinned(flag_);
+}
+
+uint32_t Stager::enqueue(std::vector<Copy> copies, std::shared_ptr<device::Event> after) {
+  uint32_t ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ticket = given_.load(std::memory_order_relaxed) + 1;
+    jobs_.push_back({std::move(copies), std::move(after), ticket});
+    given_.store(ticket, std::memory_order_release);
+  }
+  wanted_.notify_one();
+  return ticket;
+}
+
+Status Stager::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Stager::run() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      wanted_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    Status copied;
+    try {
+      copied = copy(job);
+    } catch (...) {
+      copied = caught();
+    }
+    if (copied.ok()) continue;
+    const std::lock_guard lock(mutex_);
+    if (status_.ok()) status_ = std::move(copied);
+    failed_.store(true, std::memory_order_release);
+  }
+}
+
+Status Stager::copy(const Job& job) {
+  if (job.after != nullptr) HETCCL_TRY(device_.wait(*stream_, *job.after));
+  exec::Batch batch(device_, exec::Batch::Launches::Yield);
+  for (const Copy& one : job.copies) {
+    if (one.bytes <= kShort) {
+      HETCCL_TRY(batch.copy(*stream_, one.dst, one.src, one.bytes));
+      continue;
+    }
+    HETCCL_TRY(batch.flush());
+    HETCCL_TRY(device_.copy(*stream_, one.dst, one.src, one.bytes));
+  }
+  HETCCL_TRY(batch.write_flag(*stream_, *flag_, job.ticket));
+  return batch.flush();
+}
+
+}  // namespace hetccl::onesided

@@ -1,0 +1,190 @@
+// Blocks from endpoint to endpoint: values, notifications, and many peers.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "onesided/pair.h"
+
+namespace hetccl::onesided {
+
+namespace {
+
+const std::vector<std::pair<const char*, std::pair<Kind, Kind>>> kPairs = {
+    {"one host", {{false, "a"}, {false, "a"}}},
+    {"two hosts", {{false, "a"}, {false, "b"}}},
+    {"two hosts, encrypted", {{false, "a", true}, {false, "b", true}}},
+    {"a device and a host", {{true, "a"}, {false, "b"}}},
+    {"two devices of one host", {{true, "a", false, 3}, {true, "a", false, 4}}},
+};
+
+// Disjoint blocks of two memories, in any order, some of them neighbours at both ends.
+std::vector<Block> random_blocks(std::mt19937_64& random, const End::Memory& local,
+                                 const End::Memory& remote, size_t longest) {
+  std::vector<Block> blocks;
+  size_t at = 0, there = 0;
+  for (;;) {
+    const size_t bytes = 1 + random() % longest;
+    if (at + bytes > local.bytes || there + bytes > remote.bytes) break;
+    blocks.push_back({local.region, at, remote.region, there, bytes});
+    at += bytes;
+    there += bytes;
+    if (random() % 2 == 0) at += random() % 100;
+    if (random() % 2 == 0) there += random() % 100;
+  }
+  std::shuffle(blocks.begin(), blocks.end(), random);
+  return blocks;
+}
+
+void copy(const std::vector<Block>& blocks, bool puts, std::vector<std::byte>& local,
+          std::vector<std::byte>& remote) {
+  for (const Block& block : blocks) {
+    std::byte* const here = local.data() + block.local_offset;
+    std::byte* const there = remote.data() + block.remote_offset;
+    std::memcpy(puts ? there : here, puts ? here : there, block.bytes);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("blocks land where they belong, by put and by get, from both ends at once") {
+  for (const auto& [text, kinds] : kPairs) {
+    CAPTURE(text);
+    End ends[] = {{"prefill", kinds.first}, {"decode", kinds.second}};
+    const uint64_t there = connect(ends[0], ends[1]);
+    uint64_t back = 0;
+    while (back == 0) {  // the other end has connected at about the same time
+      for (const PeerInfo& info : ends[1]->peers()) back = info.number;
+    }
+    const uint64_t peers[] = {there, back};
+    std::mt19937_64 random(11);
+    struct Job {
+      size_t end;
+      bool puts;
+      End::Memory local, remote;
+      std::vector<std::byte> local_expected, remote_expected;
+      std::shared_ptr<Transfer> transfer;
+    };
+    std::vector<Job> jobs;
+    for (size_t i = 0; i < 24; ++i) {
+      const size_t end = random() % 2;
+      const size_t bytes = i % 8 == 7 ? 9'000'000 : 1 + random() % 300'000;
+      Job job{end, random() % 2 == 0, {}, {}, pattern(bytes, i), pattern(bytes + 500, i + 100), {}};
+      job.local = ends[end].add(job.local_expected);
+      job.remote = ends[1 - end].add(job.remote_expected);
+      const size_t longest = i % 8 == 7 ? 6'000'000 : 1 + random() % 40'000;
+      const auto blocks = random_blocks(random, job.local, job.remote, longest);
+      copy(blocks, job.puts, job.local_expected, job.remote_expected);
+      job.transfer = ends[end].begin(peers[end], job.puts, blocks);
+      jobs.push_back(std::move(job));
+    }
+    for (const Job& job : jobs) {
+      const Status status = ends[job.end].wait(*job.transfer);
+      CHECK_MESSAGE(status.ok(), status.message());
+      CHECK(ends[job.end].read(job.local) == job.local_expected);
+      CHECK(ends[1 - job.end].read(job.remote) == job.remote_expected);
+    }
+    const LinkStatistics counts = ends[0]->peer(there).value().statistics;
+    CHECK(counts.failed == 0);
+    CHECK(counts.under_way == 0);
+  }
+}
+
+TEST_CASE("a notification comes after the bytes that it is of") {
+  for (const auto& [text, kinds] : kPairs) {
+    CAPTURE(text);
+    End prefill("prefill", kinds.first), decode("decode", kinds.second);
+    const uint64_t peer = connect(prefill, decode);
+    const auto content = pattern(3'000'000, 5);
+    const auto source = prefill.add(content);
+    const auto target = decode.add(pattern(3'000'000, 6));
+    const auto put = prefill.begin(peer, true, {{source.region, 0, target.region, 0, 3'000'000}},
+                                   Bytes{'p', 'u', 't'});
+    auto letter = decode->take_notification(soon());
+    REQUIRE(letter.has_value());
+    CHECK(letter->bytes == Bytes{'p', 'u', 't'});
+    CHECK(decode.read(target) == content);
+    CHECK(prefill.wait(*put).ok());
+    CHECK(decode->peer(letter->peer).value().name == "prefill");
+
+    const auto get = prefill.begin(peer, false, {}, Bytes{'g'});  // nothing but the notification
+    CHECK(prefill.wait(*get).ok());
+    letter = decode->take_notification(soon());
+    REQUIRE(letter.has_value());
+    CHECK(letter->bytes == Bytes{'g'});
+
+    CHECK(prefill->notify(peer, {}).ok());
+    letter = decode->take_notification(soon());
+    REQUIRE(letter.has_value());
+    CHECK(letter->bytes.empty());
+  }
+}
+
+TEST_CASE("a hook is called once the transfer is done, or at once") {
+  End prefill("prefill", {false, "a"}), decode("decode", {false, "a"});
+  const uint64_t peer = connect(prefill, decode);
+  const auto source = prefill.add(pattern(100, 1)), target = decode.add(pattern(100, 2));
+  const std::vector<Block> blocks = {{source.region, 0, target.region, 0, 100}};
+  std::atomic<int> calls{0};
+  const auto put = prefill.begin(peer, true, blocks);
+  put->when_done([&](const Status& status) { calls += status.ok() ? 1 : 100; });
+  CHECK(prefill.wait(*put).ok());
+  while (calls == 0) std::this_thread::yield();
+  put->when_done([&](const Status& status) { calls += status.ok() ? 1 : 100; });
+  CHECK(calls == 2);
+}
+
+TEST_CASE("many endpoints connect to many, and leave") {
+  constexpr size_t kEach = 3;
+  std::deque<End> prefills, decodes;
+  for (size_t i = 0; i < kEach; ++i) {
+    prefills.emplace_back(format("prefill-%zu", i), Kind{false, format("a%zu", i)});
+    decodes.emplace_back(format("decode-%zu", i), Kind{false, format("a%zu", i)});
+  }
+  std::vector<std::vector<End::Memory>> targets(kEach);
+  for (size_t d = 0; d < kEach; ++d) {
+    for (size_t p = 0; p < kEach; ++p) targets[d].push_back(decodes[d].add(pattern(70'000, 0)));
+  }
+  comm::on_all_ranks(static_cast<int>(kEach), [&](int thread) {
+    const auto p = static_cast<size_t>(thread);
+    const auto source = prefills[p].add(pattern(70'000, p + 1));
+    for (size_t d = 0; d < kEach; ++d) {
+      const uint64_t peer = connect(prefills[p], decodes[d]);
+      const auto put = prefills[p].begin(
+          peer, true, {{source.region, 0, targets[d][p].region, 0, 70'000}}, Bytes{1});
+      CHECK(prefills[p].wait(*put).ok());
+      CHECK(prefills[p]->disconnect(peer).ok());
+      CHECK(prefills[p]->peer(peer).status().code() == ErrorCode::InvalidArgument);
+    }
+  });
+  for (size_t d = 0; d < kEach; ++d) {
+    for (size_t p = 0; p < kEach; ++p) {
+      CHECK(decodes[d]->take_notification(soon()).has_value());
+      CHECK(decodes[d].read(targets[d][p]) == pattern(70'000, p + 1));
+    }
+    // Those that have left are known by name and reason.
+    for (const PeerInfo& info : decodes[d]->peers()) {
+      while (decodes[d]->peer(info.number).value().gone.ok()) std::this_thread::yield();
+      CHECK(decodes[d]->peer(info.number).value().gone.message().find("prefill-") !=
+            std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("blocks that follow each other at both ends are one") {
+  Regions regions;
+  std::vector<std::byte> memory(1000);
+  const uint64_t region = regions.add(memory.data(), memory.size(), false, kGet, "").value();
+  const std::vector<Block> blocks = {{region, 0, 7, 50, 10},  {region, 10, 7, 60, 10},
+                                     {region, 20, 7, 80, 10}, {region, 40, 7, 90, 0},
+                                     {region, 30, 7, 90, 10}, {region, 50, 8, 100, 10}};
+  const auto list = BlockList::make(regions, blocks).value();
+  REQUIRE(list->parts().size() == 3);
+  CHECK(list->parts()[0].bytes == 20);
+  CHECK(list->parts()[1].bytes == 20);
+  CHECK(list->bytes() == 50);
+  CHECK(list->regions() == std::vector<uint64_t>{region});
+}
+
+}  // namespace hetccl::onesided
