@@ -17,6 +17,7 @@ from hetccl._lib import HetcclError, encoded_bytes, version
 from hetccl._operators import PreMulSum
 from hetccl._streams import Stream
 from hetccl.communicator import Communicator, step, unique_id
+from hetccl.endpoint import Endpoint
 from hetccl.gradients import Residuals, compress_gradients
 from hetccl.launchers.placement import Placement, RendezvousError, find_placement
 from hetccl.rendezvous import init_from_launcher
@@ -24,6 +25,7 @@ from hetccl.torch_backend import quantized
 
 __all__ = [
     "Communicator",
+    "Endpoint",
     "HetcclError",
     "Placement",
     "PreMulSum",

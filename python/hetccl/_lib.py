@@ -1,4 +1,4 @@
-"""The C API of include/hetccl/hetccl.h, typed, by ctypes; every failure becomes a HetcclError."""
+"""The C API of include/hetccl, typed, by ctypes; every failure becomes a HetcclError."""
 
 from __future__ import annotations
 
@@ -196,6 +196,38 @@ _WITH_RESIDUAL = [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p
 # Arguments of every function that returns hetcclResult_t. The header is the contract, and
 # tests/python/test_lib.py compares them.
 PROTOTYPES: dict[str, list[Any]] = {
+    "hetcclEndpointCreate": [POINTER(c_void_p), c_char_p, c_char_p],
+    "hetcclEndpointDestroy": [c_void_p],
+    "hetcclEndpointGetMetadata": [c_void_p, c_char_p, POINTER(c_size_t)],
+    "hetcclEndpointRegister": [
+        c_void_p,
+        c_void_p,
+        c_size_t,
+        c_uint,
+        c_char_p,
+        POINTER(c_uint64),
+    ],
+    "hetcclEndpointDeregister": [c_void_p, c_uint64, c_int64],
+    "hetcclEndpointConnect": [c_void_p, c_char_p, c_size_t, c_int64, POINTER(c_uint64)],
+    "hetcclEndpointDisconnect": [c_void_p, c_uint64],
+    "hetcclEndpointGetPeers": [c_void_p, c_char_p, POINTER(c_size_t)],
+    "hetcclEndpointPrepare": [c_void_p, c_void_p, c_size_t, POINTER(c_void_p)],
+    "hetcclBlockListFree": [c_void_p],
+    "hetcclEndpointPut": [c_void_p, c_uint64, c_void_p, c_void_p, POINTER(c_void_p)],
+    "hetcclEndpointGet": [c_void_p, c_uint64, c_void_p, c_void_p, POINTER(c_void_p)],
+    "hetcclTransferTest": [c_void_p],
+    "hetcclTransferWait": [c_void_p, c_int64],
+    "hetcclTransferSetHook": [c_void_p, c_void_p, c_void_p],
+    "hetcclTransferCancel": [c_void_p],
+    "hetcclTransferFree": [c_void_p],
+    "hetcclEndpointNotify": [c_void_p, c_uint64, c_void_p, c_size_t],
+    "hetcclEndpointTakeNotification": [
+        c_void_p,
+        c_int64,
+        POINTER(c_uint64),
+        c_void_p,
+        POINTER(c_size_t),
+    ],
     "hetcclGetVersion": [POINTER(c_int)],
     "hetcclGetUniqueId": [POINTER(UniqueId)],
     "hetcclCommInitRank": [POINTER(c_void_p), c_int, UniqueId, c_int],

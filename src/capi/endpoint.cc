@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "capi/endpoint.h"
 #include "capi/process.h"
 #include "onesided/endpoint.h"
 
@@ -65,6 +66,10 @@ class Handles {
     const auto found = all_.find(reinterpret_cast<uintptr_t>(handle));
     if (found != all_.end()) return found->second;
     return error(ErrorCode::InvalidArgument, "%s is none: it was destroyed or never made", what_);
+  }
+  [[nodiscard]] std::map<uintptr_t, std::shared_ptr<T>> all() {
+    const std::lock_guard lock(mutex_);
+    return all_;
   }
   void remove(Handle handle) {
     const std::lock_guard lock(mutex_);
@@ -172,6 +177,10 @@ hetcclResult_t state_of(const OpenTransfer& open) {
 }
 
 }  // namespace
+
+void hetccl::capi::close_endpoints() {
+  for (const auto& [number, open] : endpoints().all()) open->endpoint->close();
+}
 
 hetcclResult_t hetcclEndpointCreate(hetcclEndpoint_t* endpoint, const char* name,
                                     const char* device) {

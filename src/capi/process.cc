@@ -13,6 +13,7 @@
 
 #include "base/exception.h"
 #include "base/thread.h"
+#include "capi/endpoint.h"
 
 namespace hetccl::capi {
 namespace {
@@ -252,6 +253,7 @@ Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators() {
 
 Status shut_down(std::chrono::milliseconds grace) {
   HETCCL_ASSIGN(const auto communicators, all_communicators());
+  close_endpoints();
   if (communicators.empty()) return {};
   const TimePoint deadline = steady_clock().now() + grace;
   // All at once: one alone may wait seconds for peers that do not answer. An exception ends neither

@@ -8,7 +8,7 @@ import pytest
 
 from hetccl import _lib
 
-HEADERS = [Path(__file__).parents[2] / "include/hetccl" / name for name in ("types.h", "hetccl.h")]
+HEADERS = [Path(__file__).parents[2] / "include/hetccl" / name for name in ("types.h", "hetccl.h", "endpoint.h")]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,9 @@ def ctype_of(argument: str) -> object:
         "hetcclCall_t*": _lib.Call,
         "hetcclWork_t*": _lib.Work,
         "hetcclComm_t*": ctypes.c_void_p,
+        "hetcclEndpoint_t*": ctypes.c_void_p,
+        "hetcclBlockList_t*": ctypes.c_void_p,
+        "hetcclTransfer_t*": ctypes.c_void_p,
         "hetcclStream_t*": ctypes.c_void_p,
         "void**": ctypes.c_void_p,
         "hetcclSimInfo_t*": _lib.SimInfo,
@@ -59,6 +62,13 @@ def ctype_of(argument: str) -> object:
         "uint64_t": ctypes.c_uint64,
         "void*": ctypes.c_void_p,
         "hetcclComm_t": ctypes.c_void_p,
+        "hetcclEndpoint_t": ctypes.c_void_p,
+        "hetcclBlockList_t": ctypes.c_void_p,
+        "hetcclTransfer_t": ctypes.c_void_p,
+        "hetcclTransferHook_t": ctypes.c_void_p,
+        "hetcclTransferOptions_t*": ctypes.c_void_p,
+        "hetcclBlock_t*": ctypes.c_void_p,
+        "unsigned int": ctypes.c_uint,
         "hetcclStream_t": ctypes.c_void_p,
         "hetcclUniqueId": _lib.UniqueId,
         "hetcclResult_t": ctypes.c_int,
