@@ -8,7 +8,10 @@ import pytest
 
 from hetccl import _lib
 
-HEADERS = [Path(__file__).parents[2] / "include/hetccl" / name for name in ("types.h", "hetccl.h", "endpoint.h")]
+HEADERS = [
+    Path(__file__).parents[2] / "include/hetccl" / name
+    for name in ("types.h", "hetccl.h", "endpoint.h")
+]
 
 
 @pytest.fixture(scope="module")
