@@ -22,6 +22,10 @@ constexpr size_t kMostVisitors = 64;
 constexpr size_t kMostGone = 256;
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kChunksEachWay = 8;
+// Two of a host share so much, where one of them is on a device; less than the second is of no use.
+constexpr size_t kWindowBytes = size_t{32} << 20;
+constexpr size_t kLeastRing = 2 * kMaxPiece;
+constexpr size_t kPage = 4096;
 
 std::string who(const Greeting& greeting) {
   return format("\"%s\" (host %s, pid %lld)", greeting.name.c_str(), greeting.host_name.c_str(),
@@ -93,9 +97,19 @@ Status Endpoint::open_device() {
   device_side_.in = make_pool();
   HETCCL_TRY(device_side_.out->reserve());
   HETCCL_TRY(device_side_.in->reserve());
-  HETCCL_ASSIGN(device_side_.copies_out, Stager::create(*device_));
-  HETCCL_ASSIGN(device_side_.copies_in, Stager::create(*device_));
-  return {};
+  return device_side(true).status();
+}
+
+// Hosts copy for windows only.
+Result<DeviceSide> Endpoint::device_side(bool has_window) {
+  const std::lock_guard lock(mutex_);
+  if (has_window && device_side_.copies_out == nullptr) {
+    HETCCL_ASSIGN(device_side_.copies_out, Stager::create(*device_));
+    HETCCL_ASSIGN(device_side_.copies_in, Stager::create(*device_));
+  }
+  DeviceSide side = device_side_;
+  if (!has_window && side.out == nullptr) side.copies_out = side.copies_in = nullptr;
+  return side;
 }
 
 void Endpoint::close() {
@@ -141,9 +155,31 @@ Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, 
     return error(ErrorCode::InvalidArgument, "label has %zu bytes: at most %zu are possible",
                  label.size(), kMaxName);
   }
-  const bool on_device = device_side_.out != nullptr && (flags & kHostMemory) == 0;
-  if (!on_device && data != nullptr) HETCCL_TRY(runtime_.host_pointers().check(data, "data"));
-  return regions_.add(data, bytes, on_device, flags & (kGet | kPut), std::move(label));
+  auto region = std::make_shared<Region>();
+  region->data = static_cast<std::byte*>(data);
+  region->bytes = bytes;
+  region->on_device = device_side_.out != nullptr && (flags & kHostMemory) == 0;
+  region->access = flags & (kGet | kPut);
+  region->label = std::move(label);
+  if (data != nullptr && !region->on_device)
+    HETCCL_TRY(runtime_.host_pointers().check(data, "data"));
+  if (data != nullptr && bytes > 0) register_with_cards(*region);
+  return regions_.add(std::move(region));
+}
+
+// What cards do not know moves all the same, by way of memory that they know.
+void Endpoint::register_with_cards(Region& region) {
+  const bool uses_device = region.on_device || device_side_.out == nullptr;
+  exec::RegisteredMemory* const memory = uses_device ? runtime_.memory_of(*device_) : nullptr;
+  if (memory == nullptr) return;
+  if (!region.on_device) {
+    auto kept = memory->keep(region.data, region.bytes);
+    region.registered = kept.ok() && kept.value() != nullptr;
+    if (region.registered) region.holds.push_back(std::move(kept).value());
+  } else if (runtime_.config().rdma_gpu) {
+    memory->try_cards(runtime_.config().init_timeout_ms);
+    region.registered = memory->hold(region.data, region.bytes, region.holds);
+  }
 }
 
 Status Endpoint::remove_region(uint64_t id, int64_t timeout_ms) {
@@ -174,6 +210,7 @@ Greeting Endpoint::greet() const {
   greeting.host_name = host_name();
   greeting.pid = getpid();
   greeting.shares_memory = config.transport_shm && runtime_.shares_memory();
+  greeting.on_device = device_side_.out != nullptr;
   for (const auto& listening : runtime_.listening()) {
     greeting.addresses[listening.transport->name()] = listening.address;
   }
@@ -274,8 +311,8 @@ void Endpoint::bury(std::unique_lock<std::mutex>& lock) {
     if (peer.link && peer.link->over()) {
       peer.info.gone = peer.link->cause();
       peer.info.statistics = peer.link->statistics();
-      over.push_back(
-          {peer.info, std::move(peer.cancel), std::move(peer.session), std::move(peer.link)});
+      over.push_back({peer.info, std::move(peer.cancel), std::move(peer.window),
+                      std::move(peer.session), std::move(peer.link)});
     }
     if (!peer.link) ++gone;
   }
@@ -324,7 +361,10 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
     const auto ms = std::chrono::duration_cast<milliseconds>(deadline - limit.now()).count();
     return std::max<int64_t>(ms, 1);
   };
-  const Greeting mine = greet();
+  Greeting mine = greet();
+  comm::WindowBudget::Share share;
+  if (mine.shares_memory) share = runtime_.windows().take(*device_);
+  mine.window_bytes = std::min(share.bytes(), kWindowBytes);
   bootstrap::JoinOptions join;
   join.rank = rank;
   join.n_ranks = 2;
@@ -350,8 +390,10 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   info.name = theirs.name;
   info.where =
       format("host %s, pid %lld", theirs.host_name.c_str(), static_cast<long long>(theirs.pid));
-  HETCCL_ASSIGN(auto channel,
-                make_channel(*session, mine, theirs, options, {left(), cancel.get()}));
+  HETCCL_ASSIGN(Carrier carrier,
+                connect_channel({*session, mine, theirs, {left(), cancel.get()}}, options));
+  HETCCL_ASSIGN(DeviceSide side, device_side(carrier.window != nullptr));
+  share.keep(carrier.channel->window().size());
   info.transport = options.transport;
   options.on_over = [this] {
     const std::lock_guard told(mutex_);
@@ -364,8 +406,9 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
     if (stop_) return destroyed();
     options.number = info.number = next_peer_++;
     link = std::make_shared<Link>(runtime_.engine(), regions_, mailbox_, std::move(options),
-                                  std::move(channel), device_side_);
-    peers_.emplace(info.number, Peer{info, cancel, std::move(session), link});
+                                  std::move(carrier.channel), std::move(carrier.window),
+                                  std::move(side));
+    peers_.emplace(info.number, Peer{info, cancel, std::move(share), std::move(session), link});
   }
   // Not with the lock, which `on_over` takes in the engine's turn.
   runtime_.engine().add(*link, [raw = link.get()](const Status& why) { raw->lose(why); });
@@ -374,24 +417,34 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   return info.number;
 }
 
-Result<std::unique_ptr<transport::Channel>> Endpoint::make_channel(
-    const bootstrap::Session& session, const Greeting& mine, const Greeting& theirs,
-    Link::Options& link, const WaitLimit& limit) {
-  const auto end = [](const Greeting& greeting) {
-    return transport::ChannelEnd{greeting.host, greeting.shares_memory};
-  };
+Result<Endpoint::Carrier> Endpoint::connect_channel(const Pair& pair, Link::Options& options) {
+  const Greeting &mine = pair.mine, &theirs = pair.theirs;
+  const transport::ChannelEnd end{mine.host, mine.shares_memory};
   transport::Transport* const transport =
-      runtime_.transport(end(mine), end(theirs), theirs.addresses);
+      runtime_.transport(end, {theirs.host, theirs.shares_memory}, theirs.addresses);
   if (transport == nullptr) {
     return error(ErrorCode::RemoteError, "%s offers no transport that this endpoint can use",
-                 link.name.c_str());
+                 options.name.c_str());
   }
-  link.shm_source = transport->shm_source();
-  link.transport = transport->name();
+  options.shm_source = transport->shm_source();
+  options.transport = transport->name();
+  exec::RegisteredMemory* const memory = runtime_.memory_of(*device_);
+  options.reaches_device =
+      transport->registers() && memory != nullptr && memory->reaches(*transport);
+  const int self = pair.session.rank();
+  transport::PeerId id{pair.session.communicator(), self, 1 - self};
+  const uint64_t window = std::min(mine.window_bytes, theirs.window_bytes) / kPage * kPage;
+  const bool shares = options.shm_source != nullptr && (mine.on_device || theirs.on_device);
+  if (shares && lower::Ring::bytes_of_window(window) >= kLeastRing) id.window = window;
   HETCCL_TRY(transport->reserve(1));
-  const int self = session.rank();
-  return transport->connect({session.communicator(), self, 1 - self},
-                            theirs.addresses.at(transport->name()), session.secret(), limit);
+  Carrier carrier;
+  HETCCL_ASSIGN(carrier.channel, transport->connect(id, theirs.addresses.at(transport->name()),
+                                                    pair.session.secret(), pair.limit));
+  const auto shared = carrier.channel->window();
+  if (!shared.empty()) {
+    HETCCL_ASSIGN(carrier.window, exec::Window::open(*device_, shared, self == 0));
+  }
+  return carrier;
 }
 
 Status Endpoint::disconnect(uint64_t peer) {

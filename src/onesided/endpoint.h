@@ -95,7 +95,8 @@ class Endpoint {
  private:
   struct Peer {
     PeerInfo info;
-    std::shared_ptr<Cancel> cancel;               // of the session
+    std::shared_ptr<Cancel> cancel;  // of the session
+    comm::WindowBudget::Share window;
     std::unique_ptr<bootstrap::Session> session;  // null once it is gone
     std::shared_ptr<Link> link;                   // the same
   };
@@ -122,11 +123,21 @@ class Endpoint {
   Result<std::shared_ptr<device::Event>> record(void* native) const;
   Result<std::shared_ptr<Cancel>> add_cancel();
   [[nodiscard]] Greeting greet() const;
-  Result<std::unique_ptr<transport::Channel>> make_channel(const bootstrap::Session& session,
-                                                           const Greeting& mine,
-                                                           const Greeting& theirs,
-                                                           Link::Options& link,
-                                                           const WaitLimit& limit);
+  void register_with_cards(Region& region);
+  /// Two that have met, before there is a link.
+  struct Pair {
+    const bootstrap::Session& session;
+    const Greeting& mine;
+    const Greeting& theirs;
+    WaitLimit limit;
+  };
+  /// What carries a link's data, and what of `options` follows from it.
+  struct Carrier {
+    std::unique_ptr<transport::Channel> channel;
+    std::unique_ptr<exec::Window> window;  // of the channel
+  };
+  Result<Carrier> connect_channel(const Pair& pair, Link::Options& options);
+  Result<DeviceSide> device_side(bool has_window);
 
   comm::Runtime& runtime_;
   const EndpointOptions options_;

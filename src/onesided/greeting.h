@@ -41,6 +41,8 @@ struct Greeting {
   std::string host_name;  ///< for people
   int64_t pid = 0;
   bool shares_memory = false;
+  bool on_device = false;     ///< hosts do not reach its memory
+  uint64_t window_bytes = 0;  ///< of memory that it can share with one of its host
   std::map<std::string, transport::Address> addresses;  ///< by transport
 };
 

@@ -11,6 +11,8 @@ namespace {
 
 // Devices begin to copy once so much of a landing is there.
 constexpr size_t kCopiesAtOnce = 64;
+// No stager gives it.
+constexpr uint32_t kNotCopied = UINT32_MAX;
 
 }  // namespace
 
@@ -29,7 +31,7 @@ Status Inbox::progress(bool reads, const OnFrame& on_frame, bool* moved) {
         break;
       case State::Pieces:
         take_pieces(moved);
-        HETCCL_TRY(post_pieces(moved));
+        post_pieces(moved);
         take_pieces(moved);
         if (next_ < landing_.pieces.size() || !posted_.empty()) return {};
         end_pieces();
@@ -39,21 +41,17 @@ Status Inbox::progress(bool reads, const OnFrame& on_frame, bool* moved) {
   }
 }
 
-void Inbox::post(void* data, size_t bytes, size_t frame_bytes) {
-  transport::Parcel parcel;
-  parcel.data = data;
-  parcel.bytes = bytes;
-  parcel.info = header_of(communicator_, n_posted_++, frame_bytes);
-  channel_.post_recv(parcel);
-}
-
 Status Inbox::begin_frame(bool* moved) {
   const size_t bytes = channel_.incoming()->slice;
   if (bytes == 0 || bytes > kMaxFrame) {
     return error(ErrorCode::RemoteError, "it sent %zu bytes where a frame has to come", bytes);
   }
   frame_.resize(bytes);
-  post(frame_.data(), bytes, bytes);
+  transport::Parcel parcel;
+  parcel.data = frame_.data();
+  parcel.bytes = bytes;
+  parcel.info = header_of(options_.communicator, n_posted_++, bytes, 0);
+  channel_.post_recv(parcel);
   state_ = State::Frame;
   *moved = true;
   return {};
@@ -69,26 +67,45 @@ Status Inbox::end_frame(const OnFrame& on_frame) {
   return {};
 }
 
-Status Inbox::post_pieces(bool* moved) {
+void Inbox::post_pieces(bool* moved) {
   for (; next_ < landing_.pieces.size() && posted_.size() < kMostPosted; ++next_) {
     const Expected& piece = landing_.pieces[next_];
     Posted posted{next_};
-    void* data = piece.data;
-    if (piece.data == nullptr) {
-      if (dropping_) return {};  // receives that are outstanding together share no memory
-      if (dropped_ == nullptr) dropped_ = std::make_unique<std::byte[]>(kMaxPiece);
-      data = dropped_.get();
-      dropping_ = true;
-    } else if (piece.on_device) {
-      HETCCL_ASSIGN(posted.place, staging_.take(piece.bytes));
-      if (posted.place.memory == nullptr) return {};
-      data = posted.place.memory;
-    }
-    post(data, piece.bytes, 0);
+    if (!stage(piece, posted)) return;
+    post(posted);
     posted_.push_back(std::move(posted));
     *moved = true;
   }
-  return {};
+}
+
+// Finds where a piece comes that does not come straight to its place. False where it has to wait.
+bool Inbox::stage(const Expected& piece, Posted& posted) {
+  if (options_.window != nullptr) {
+    posted.staged = options_.window->in_memory(options_.window->in.place(piece.bytes).offset);
+  } else if (piece.to.data == nullptr) {
+    if (dropping_) return false;  // receives that are outstanding together share no memory
+    if (dropped_ == nullptr) dropped_ = std::make_unique<std::byte[]>(kMaxPiece);
+    dropping_ = true;
+  } else if (piece.to.on_device && !(piece.to.registered && options_.reaches_device)) {
+    auto taken = staging_.take(piece.bytes);
+    if (taken.memory == nullptr) return false;
+    posted.staged = taken.memory;
+    posted.chunk = std::move(taken.chunk);
+  }
+  return true;
+}
+
+void Inbox::post(const Posted& posted) {
+  const Expected& piece = landing_.pieces[posted.index];
+  const bool beside = options_.window != nullptr;
+  transport::Parcel parcel;
+  parcel.data = posted.staged != nullptr   ? posted.staged
+                : piece.to.data != nullptr ? piece.to.data
+                                           : dropped_.get();
+  parcel.bytes = beside ? 0 : piece.bytes;
+  parcel.registered = posted.staged == nullptr && piece.to.registered;
+  parcel.info = header_of(options_.communicator, n_posted_++, 0, beside ? piece.bytes : 0);
+  channel_.post_recv(parcel);
 }
 
 void Inbox::take_pieces(bool* moved) {
@@ -97,22 +114,23 @@ void Inbox::take_pieces(bool* moved) {
     Posted posted = std::move(posted_.front());
     posted_.pop_front();
     const Expected& piece = landing_.pieces[posted.index];
-    if (piece.data == nullptr) dropping_ = false;
-    if (posted.place.memory != nullptr) {
-      copies_.push_back({piece.data, posted.place.memory, piece.bytes});
-      if (chunks_.empty() || chunks_.back().second != posted.place.chunk ||
-          chunks_.back().first != 0)
-        chunks_.emplace_back(0, std::move(posted.place.chunk));
+    if (piece.to.data == nullptr) {
+      dropping_ = false;
+    } else if (posted.staged != nullptr) {
+      copies_.push_back({piece.to.data, posted.staged, piece.bytes});
     }
+    if (posted.staged != nullptr) held_.push_back({kNotCopied, std::move(posted.chunk)});
     *moved = true;
   }
-  const bool ends = next_ == landing_.pieces.size() && posted_.empty();
-  const bool starved = next_ < landing_.pieces.size();
-  if (copies_.empty() || !(ends || starved || copies_.size() >= kCopiesAtOnce)) return;
-  last_ticket_ = stager_->enqueue(std::exchange(copies_, {}), std::exchange(landing_.after, {}));
-  for (auto& [ticket, chunk] : chunks_) {
-    if (ticket == 0) ticket = last_ticket_;
+  const bool waits = next_ < landing_.pieces.size() || !posted_.empty();
+  const bool starves = next_ < landing_.pieces.size();
+  if (waits && !starves && copies_.size() < kCopiesAtOnce) return;
+  if (!copies_.empty()) {
+    last_ticket_ =
+        options_.stager->enqueue(std::exchange(copies_, {}), std::exchange(landing_.after, {}));
   }
+  for (auto held = held_.rbegin(); held != held_.rend() && held->ticket == kNotCopied; ++held)
+    held->ticket = last_ticket_;
 }
 
 void Inbox::end_pieces() {
@@ -124,9 +142,9 @@ void Inbox::end_pieces() {
 
 bool Inbox::settle() {
   bool moved = false;
-  const auto reached = [&](uint32_t ticket) { return ticket == 0 || stager_->reached(ticket); };
-  while (!chunks_.empty() && chunks_.front().first != 0 && reached(chunks_.front().first)) {
-    chunks_.pop_front();
+  while (!held_.empty() && held_.front().ticket != kNotCopied && reached(held_.front().ticket)) {
+    if (options_.window != nullptr) options_.window->count_read();
+    held_.pop_front();
     moved = true;
   }
   while (!landings_.empty() && reached(landings_.front().ticket)) {

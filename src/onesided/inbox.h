@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "exec/window.h"
 #include "onesided/protocol.h"
 #include "onesided/region.h"
 #include "onesided/staging.h"
@@ -20,9 +21,8 @@ namespace hetccl::onesided {
 class Inbox {
  public:
   struct Expected {
-    std::byte* data = nullptr;  ///< null: nobody wants it, it is dropped
+    Place to;  ///< null: nobody wants it, it is dropped
     size_t bytes = 0;
-    bool on_device = false;
   };
   /// Takes a frame.
   struct Landing {
@@ -33,9 +33,15 @@ class Inbox {
   };
   using OnFrame = std::function<Result<Landing>(const Frame&)>;
 
-  Inbox(transport::Channel& channel, uint64_t communicator, Stager* stager,
-        std::shared_ptr<ChunkPool> pool)
-      : channel_(channel), communicator_(communicator), stager_(stager), staging_(pool) {}
+  struct Options {
+    uint64_t communicator = 0;
+    bool reaches_device = false;      ///< the channel does, where memory is registered
+    exec::Window* window = nullptr;   ///< pieces come by it, where there is one
+    Stager* stager = nullptr;         ///< copies what the channel does not reach
+    std::shared_ptr<ChunkPool> pool;  ///< for that
+  };
+  Inbox(transport::Channel& channel, Options options)
+      : channel_(channel), options_(std::move(options)), staging_(options_.pool) {}
 
   /// Receives what has come. `reads`: new frames, too. RemoteError where the peer sends nonsense,
   /// and what `on_frame` returns.
@@ -48,13 +54,13 @@ class Inbox {
   /// Whether it may still write to that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   /// Whether nothing is copied to a device any more.
-  [[nodiscard]] bool copied() const { return last_ticket_ == 0 || stager_->reached(last_ticket_); }
+  [[nodiscard]] bool copied() const { return reached(last_ticket_); }
   /// Forgets all: the channel is closed, and nothing is copied any more.
   void drop() {
     landing_ = {};
     landings_.clear();
     posted_.clear();
-    chunks_.clear();
+    held_.clear();
     copies_.clear();
   }
 
@@ -62,25 +68,34 @@ class Inbox {
   enum class State { Idle, Frame, Pieces };
   struct Posted {
     size_t index = 0;
-    Staging::Place place{};
+    std::byte* staged = nullptr;  ///< it comes there first
+    ChunkPool::Chunk chunk{};     ///< which that is in
   };
   struct Waiting {
     uint32_t ticket = 0;
     std::function<void()> done;
     std::vector<Use> uses;
   };
+  /// What a piece came in, until it is copied from there: a chunk, or a place of the window.
+  struct Held {
+    uint32_t ticket = 0;
+    ChunkPool::Chunk chunk;
+  };
   Status begin_frame(bool* moved);
   Status end_frame(const OnFrame& on_frame);
-  Status post_pieces(bool* moved);
+  void post_pieces(bool* moved);
   void take_pieces(bool* moved);
   void end_pieces();
-  void post(void* data, size_t bytes, size_t frame_bytes);
+  bool stage(const Expected& piece, Posted& posted);
+  void post(const Posted& posted);
+  [[nodiscard]] bool reached(uint32_t ticket) const {
+    return ticket == 0 || options_.stager->reached(ticket);
+  }
   bool settle();
   [[nodiscard]] bool all_here() const { return channel_.recvs_completed() == n_posted_; }
 
   transport::Channel& channel_;
-  const uint64_t communicator_;
-  Stager* const stager_;
+  const Options options_;
   Staging staging_;
   State state_ = State::Idle;
   Bytes frame_;
@@ -90,7 +105,7 @@ class Inbox {
   std::unique_ptr<std::byte[]> dropped_;
   bool dropping_ = false;  // one is posted there
   std::vector<Stager::Copy> copies_;
-  std::deque<std::pair<uint32_t, ChunkPool::Chunk>> chunks_;  // until their ticket is reached
+  std::deque<Held> held_;
   uint32_t last_ticket_ = 0;
   uint64_t n_posted_ = 0, n_taken_ = 0;
   std::deque<Waiting> landings_;

@@ -26,15 +26,18 @@ constexpr milliseconds kCheckPeriod{5};
 }  // namespace
 
 Link::Link(progress::Engine& engine, Regions& regions, Mailbox& mailbox, Options options,
-           std::unique_ptr<transport::Channel> channel, DeviceSide device)
+           std::unique_ptr<transport::Channel> channel, std::unique_ptr<exec::Window> window,
+           DeviceSide device)
     : engine_(engine),
       regions_(regions),
       mailbox_(mailbox),
       options_(std::move(options)),
       channel_(std::move(channel)),
+      window_(std::move(window)),
       device_(std::move(device)),
       outbox_(*channel_, options_.communicator, device_.copies_out.get()),
-      inbox_(*channel_, options_.communicator, device_.copies_in.get(), device_.in) {
+      inbox_(*channel_, {options_.communicator, options_.reaches_device, window_.get(),
+                         device_.copies_in.get(), device_.in}) {
   if (device_.out != nullptr) staging_out_.emplace(device_.out);
 }
 
@@ -116,9 +119,10 @@ LinkStatistics Link::statistics() const {
   return now;
 }
 
+// The other end, too, frees a window's room without a word.
 bool Link::silent() const {
   const std::lock_guard lock(mutex_);
-  return copies();
+  return copies() || (window_ != nullptr && !turns_.empty());
 }
 
 bool Link::copies() const {
@@ -169,6 +173,7 @@ bool Link::move(TimePoint now) {
     settle(received.with(options_.name));
     return true;
   }
+  if (window_ != nullptr) moved |= window_->exchange();
   moved |= take_turns();
   moved |= outbox_.progress();
   if (now >= next_check_) check_deadlines(now);
@@ -195,16 +200,24 @@ bool Link::take_turn(const Turn& turn, bool* again) {
 }
 
 // False where there is no place for it now.
-bool Link::stage(Staged& staged, std::byte* data, bool on_device, size_t bytes) {
+bool Link::stage(Staged& staged, const Place& from, size_t bytes) {
   Outbox::Item item;
-  item.data = data;
+  item.data = from.data;
   item.bytes = bytes;
-  if (on_device) {
-    auto place = staging_out_->take(bytes);
-    if (!place.ok() || place.value().memory == nullptr) return false;
-    item.chunk = std::move(place.value().chunk);
-    item.data = place.value().memory;
-    staged.copies.push_back({item.data, data, bytes});
+  item.registered = from.registered;
+  if (window_ != nullptr) {
+    if (!window_->has_room(bytes)) return false;
+    item.data = window_->out_memory(window_->out.place(bytes).offset);
+    item.beside = true;
+  } else if (from.on_device && !(from.registered && options_.reaches_device)) {
+    auto taken = staging_out_->take(bytes);
+    if (taken.memory == nullptr) return false;
+    item.chunk = std::move(taken.chunk);
+    item.data = taken.memory;
+  }
+  if (item.data != from.data) {
+    item.registered = false;
+    staged.copies.push_back({item.data, from.data, bytes});
   }
   staged.bytes += bytes;
   staged.items.push_back(std::move(item));
@@ -221,10 +234,10 @@ void Link::send(Staged staged, const Frame& frame, std::shared_ptr<device::Event
   outbox_.add(frame);
   staged.items.back().sent = std::move(sent);
   for (Outbox::Item& item : staged.items) {
-    if (item.chunk != nullptr) item.ticket = ticket;
+    if (item.chunk != nullptr || item.beside) item.ticket = ticket;
     outbox_.add(std::move(item));
   }
-  if (ticket != 0) staging_out_->rest();
+  if (staging_out_) staging_out_->rest();
 }
 
 bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
@@ -233,7 +246,7 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Walk& walk = transfer->asked;
   while (!walk.at_end() && frame.pieces.size() < kMaxPieces && staged.bytes < kBatchBytes) {
     const Walk::Step step = walk.step();
-    if (!stage(staged, step.local, step.on_device, step.piece.bytes)) break;
+    if (!stage(staged, step.local, step.piece.bytes)) break;
     frame.pieces.push_back(step.piece);
     walk.advance();
   }
@@ -280,7 +293,7 @@ bool Link::serve_some(uint64_t id, bool* again) {
   Staged staged;
   while (!served.parts.empty() && frame.count < kMaxPieces && staged.bytes < kBatchBytes) {
     Served::Part& part = served.parts.front();
-    if (!stage(staged, part.data, part.on_device, part.bytes)) break;
+    if (!stage(staged, part.from, part.bytes)) break;
     staged.items.back().use = std::move(part.use);
     served.parts.pop_front();
     ++frame.count;
@@ -341,8 +354,7 @@ Inbox::Landing Link::on_put(const Frame& frame) {
         refused = use.status();
         break;
       }
-      const Region& region = *use.value().operator->();
-      landing.pieces.push_back({region.data + piece.offset, piece.bytes, region.on_device});
+      landing.pieces.push_back({use.value().at(piece.offset), piece.bytes});
       landing.uses.push_back(std::move(use).value());
     }
     if (refused.ok()) {
@@ -357,7 +369,7 @@ Inbox::Landing Link::on_put(const Frame& frame) {
     refuse(frame, refused);
   }
   landing = {};
-  for (const Piece& piece : frame.pieces) landing.pieces.push_back({nullptr, piece.bytes});
+  for (const Piece& piece : frame.pieces) landing.pieces.push_back({{}, piece.bytes});
   if (frame.last) refused_.erase(frame.transfer);
   return landing;
 }
@@ -382,9 +394,8 @@ Status Link::on_get(const Frame& frame) {
       if (frame.last) refused_.erase(frame.transfer);
       return {};
     }
-    const Region& region = *use.value().operator->();
-    parts.push_back({std::move(use).value(), region.data + piece.offset, region.on_device,
-                     static_cast<size_t>(piece.bytes)});
+    const Place from = use.value().at(piece.offset);
+    parts.push_back({std::move(use).value(), from, static_cast<size_t>(piece.bytes)});
   }
   Served& served = served_[frame.transfer];
   served_parts_ += parts.size();
@@ -404,7 +415,7 @@ Result<Inbox::Landing> Link::on_data(const Frame& frame) {
   Inbox::Landing landing;
   for (uint32_t i = 0; i < frame.count; ++i) {
     const Walk::Step step = transfer->arrived.step();
-    landing.pieces.push_back({step.local, step.piece.bytes, step.on_device});
+    landing.pieces.push_back({step.local, step.piece.bytes});
     asked_bytes_ -= step.piece.bytes;
     transfer->arrived.advance();
   }

@@ -32,7 +32,7 @@ struct LinkStatistics {
   uint64_t stalls = 0;  ///< how often nothing was read because notifications were not taken
 };
 
-/// Pinned memory and copying threads for a device; none where channels reach all memory.
+/// Pinned memory for a device, and what copies; none where channels reach all memory.
 struct DeviceSide {
   std::shared_ptr<ChunkPool> out, in;
   std::shared_ptr<Stager> copies_out, copies_in;
@@ -48,11 +48,13 @@ class Link final : public progress::Driven {
     int64_t liveness_ms = 0;
     ShmSource* shm_source = nullptr;
     std::string transport;          ///< for people
+    bool reaches_device = false;    ///< its channel does, where memory is registered
     std::function<void()> on_over;  ///< called once, by the engine's driver; may be empty
   };
   /// All outlive it. `engine` is told of new work.
   Link(progress::Engine& engine, Regions& regions, Mailbox& mailbox, Options options,
-       std::unique_ptr<transport::Channel> channel, DeviceSide device);
+       std::unique_ptr<transport::Channel> channel, std::unique_ptr<exec::Window> window,
+       DeviceSide device);
 
   /// Begins a transfer. InvalidArgument where one of its own regions is gone; InvalidUsage where
   /// kMostTransfers are under way; the cause where the link is over.
@@ -85,8 +87,7 @@ class Link final : public progress::Driven {
   struct Served {
     struct Part {
       Use use;
-      std::byte* data = nullptr;
-      bool on_device = false;
+      Place from;
       size_t bytes = 0;
     };
     std::deque<Part> parts;
@@ -115,7 +116,7 @@ class Link final : public progress::Driven {
     std::vector<Stager::Copy> copies;
     size_t bytes = 0;
   };
-  bool stage(Staged& staged, std::byte* data, bool on_device, size_t bytes);
+  bool stage(Staged& staged, const Place& from, size_t bytes);
   void send(Staged staged, const Frame& frame, std::shared_ptr<device::Event> after,
             std::function<void()> sent);
   Result<Inbox::Landing> on_frame(const Frame& frame);
@@ -140,6 +141,7 @@ class Link final : public progress::Driven {
   Mailbox& mailbox_;
   const Options options_;
   const std::unique_ptr<transport::Channel> channel_;
+  const std::unique_ptr<exec::Window> window_;  // null: pieces travel by the channel
   DeviceSide device_;
 
   mutable std::mutex mutex_;  // guards what follows

@@ -13,11 +13,13 @@ size_t length_of(const Outbox::Item& item) {
 
 }  // namespace
 
-transport::MessageInfo header_of(uint64_t communicator, uint64_t number, size_t frame_bytes) {
+transport::MessageInfo header_of(uint64_t communicator, uint64_t number, size_t frame_bytes,
+                                 size_t beside) {
   transport::MessageInfo info;
   info.communicator = communicator;
   info.sequence = number;
   info.slice = static_cast<uint32_t>(frame_bytes);
+  info.beside = beside;
   info.signature.collective = Collective::PointToPoint;
   info.signature.type = DataType::Uint8;
   return info;
@@ -32,8 +34,10 @@ void Outbox::add(Item item) {
 void Outbox::post(Item& item) {
   transport::Parcel parcel;
   parcel.data = item.frame.empty() ? static_cast<void*>(item.data) : item.frame.data();
-  parcel.bytes = length_of(item);
-  parcel.info = header_of(communicator_, n_posted_++, item.frame.size());
+  const size_t beside = item.beside ? item.bytes : 0;
+  parcel.bytes = length_of(item) - beside;
+  parcel.registered = item.registered;
+  parcel.info = header_of(communicator_, n_posted_++, item.frame.size(), beside);
   channel_.post_send(parcel);
 }
 

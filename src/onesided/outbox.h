@@ -19,8 +19,9 @@ namespace hetccl::onesided {
 inline constexpr size_t kMostPosted = 256;
 
 /// The header of the message with that number in its direction: a frame of so many bytes, or a
-/// piece (0).
-transport::MessageInfo header_of(uint64_t communicator, uint64_t number, size_t frame_bytes);
+/// piece (0), of which `beside` bytes lie in the window.
+transport::MessageInfo header_of(uint64_t communicator, uint64_t number, size_t frame_bytes,
+                                 size_t beside);
 
 /// By whoever holds the link's lock; `progress` by the engine's driver.
 class Outbox {
@@ -29,6 +30,8 @@ class Outbox {
     Bytes frame{};               ///< empty: a piece
     std::byte* data = nullptr;   ///< of the piece
     size_t bytes = 0;            ///< of the piece
+    bool registered = false;     ///< the transport knows where it lies
+    bool beside = false;         ///< it lies in the window, and does not travel
     uint32_t ticket = 0;         ///< of the stager that brings it; 0: it is there
     ChunkPool::Chunk chunk{};    ///< it lies in
     Use use{};                   ///< of the region it lies in

@@ -13,23 +13,17 @@ Regions::Regions() {
   next_ = (uint64_t{mark} & 0x7fffffffU) << 32U | 1U;
 }
 
-Result<uint64_t> Regions::add(void* data, size_t bytes, bool on_device, uint32_t access,
-                              std::string label) {
-  const auto begin = reinterpret_cast<uintptr_t>(data);
-  if (data == nullptr) return error(ErrorCode::InvalidArgument, "data is null");
-  if (bytes == 0) return error(ErrorCode::InvalidArgument, "bytes is 0: it must be at least 1");
-  if (bytes > UINTPTR_MAX - begin) {
-    return error(ErrorCode::InvalidArgument, "%zu bytes at %p wrap around", bytes, data);
+Result<uint64_t> Regions::add(std::shared_ptr<Region> region) {
+  const auto begin = reinterpret_cast<uintptr_t>(region->data);
+  if (region->data == nullptr) return error(ErrorCode::InvalidArgument, "data is null");
+  if (region->bytes == 0)
+    return error(ErrorCode::InvalidArgument, "bytes is 0: it must be at least 1");
+  if (region->bytes > UINTPTR_MAX - begin) {
+    return error(ErrorCode::InvalidArgument, "%zu bytes at %p wrap around", region->bytes,
+                 static_cast<void*>(region->data));
   }
-  auto region = std::make_shared<Region>();
-  region->data = static_cast<std::byte*>(data);
-  region->bytes = bytes;
-  region->on_device = on_device;
-  region->access = access;
-  region->label = std::move(label);
   const std::lock_guard lock(mutex_);
-  region->id = next_++;
-  const uint64_t id = region->id;
+  const uint64_t id = region->id = next_++;
   regions_.emplace(id, std::move(region));
   return id;
 }

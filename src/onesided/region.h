@@ -23,11 +23,20 @@ struct Region {
   uint64_t id = 0;
   std::byte* data = nullptr;
   size_t bytes = 0;
-  bool on_device = false;  ///< hosts and channels do not reach it
+  bool on_device = false;   ///< hosts and channels do not reach it
+  bool registered = false;  ///< transports know it, as long as `holds` are kept
+  std::vector<std::shared_ptr<const void>> holds;
   uint32_t access = 0;
   std::string label;  ///< for peers, who find it by that
   std::atomic<bool> closed{false};
   std::atomic<int> uses{0};
+};
+
+/// A piece of memory of a region.
+struct Place {
+  std::byte* data = nullptr;
+  bool on_device = false;
+  bool registered = false;
 };
 
 /// Keeps a region's memory in use.
@@ -44,6 +53,9 @@ class Use {
     if (region_) --region_->uses;
   }
   [[nodiscard]] const Region* operator->() const { return region_.get(); }
+  [[nodiscard]] Place at(uint64_t offset) const {
+    return {region_->data + offset, region_->on_device, region_->registered};
+  }
   [[nodiscard]] bool is_of(const Region& region) const { return region_.get() == &region; }
 
  private:
@@ -54,9 +66,8 @@ class Use {
 class Regions {
  public:
   Regions();
-  /// InvalidArgument where it is empty, or wraps around.
-  Result<uint64_t> add(void* data, size_t bytes, bool on_device, uint32_t access,
-                       std::string label);
+  /// Gives it its number. InvalidArgument where it is empty, or wraps around.
+  Result<uint64_t> add(std::shared_ptr<Region> region);
   /// From now on nobody finds it. InvalidArgument where there is none. Its memory is free once it
   /// has no uses.
   Result<std::shared_ptr<Region>> remove(uint64_t id);

@@ -21,22 +21,18 @@ ChunkPool::~ChunkPool() {
   for (std::byte* memory : free_) device_.free_pinned(memory);
 }
 
-Status ChunkPool::pin_one() {
-  HETCCL_ASSIGN(void* const memory, device_.allocate_pinned(chunk_bytes_));
-  free_.push_back(static_cast<std::byte*>(memory));
-  --n_left_;
-  return {};
-}
-
 Status ChunkPool::reserve() {
   const std::lock_guard lock(mutex_);
-  while (n_left_ > 0) HETCCL_TRY(pin_one());
+  for (; n_left_ > 0; --n_left_) {
+    HETCCL_ASSIGN(void* const memory, device_.allocate_pinned(chunk_bytes_));
+    free_.push_back(static_cast<std::byte*>(memory));
+  }
   return {};
 }
 
-Result<ChunkPool::Chunk> ChunkPool::take() {
+ChunkPool::Chunk ChunkPool::take() {
   const std::lock_guard lock(mutex_);
-  if (free_.empty()) return Chunk();
+  if (free_.empty()) return {};
   std::byte* const memory = free_.back();
   Chunk chunk(memory, [pool = shared_from_this()](std::byte* given) { pool->give_back(given); });
   free_.pop_back();
@@ -48,17 +44,17 @@ void ChunkPool::give_back(std::byte* memory) {
   free_.push_back(memory);  // which it held before: takes no memory
 }
 
-Result<Staging::Place> Staging::take(size_t bytes) {
+Staging::Taken Staging::take(size_t bytes) {
   const size_t room = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (chunk_ == nullptr || used_ + room > pool_->chunk_bytes()) {
-    HETCCL_ASSIGN(ChunkPool::Chunk next, pool_->take());
-    if (next == nullptr) return Place();
+    ChunkPool::Chunk next = pool_->take();
+    if (next == nullptr) return {};
     chunk_ = std::move(next);
     used_ = 0;
   }
-  Place place{chunk_, chunk_.get() + used_};
+  Taken taken{chunk_, chunk_.get() + used_};
   used_ += room;
-  return place;
+  return taken;
 }
 
 Result<std::unique_ptr<Stager>> Stager::create(device::Device& device) {

@@ -26,15 +26,13 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
       : device_(device), chunk_bytes_(chunk_bytes), n_left_(n_chunks) {}
   ~ChunkPool();
   [[nodiscard]] size_t chunk_bytes() const { return chunk_bytes_; }
-  /// Null where all are in use; SystemError where the host has no more memory to pin. Pins chunks
-  /// when they are first wanted, which may wait for the device: not by an engine but in `reserve`.
-  Result<Chunk> take();
-  /// Pins all of them.
+  /// Pins all of them. SystemError where the host has no such memory.
   Status reserve();
+  /// Null where all are in use.
+  Chunk take();
 
  private:
   void give_back(std::byte* memory);
-  Status pin_one();  // with mutex_ held
 
   device::Device& device_;
   const size_t chunk_bytes_;
@@ -47,12 +45,12 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
 class Staging {
  public:
   explicit Staging(std::shared_ptr<ChunkPool> pool) : pool_(std::move(pool)) {}
-  struct Place {
+  struct Taken {
     ChunkPool::Chunk chunk;  // keeps it
     std::byte* memory = nullptr;
   };
   /// `bytes` at most of a chunk. Its memory is null where none is free now.
-  Result<Place> take(size_t bytes);
+  Taken take(size_t bytes);
   /// Keeps no chunk that nobody uses.
   void rest() { chunk_.reset(); }
 

@@ -23,10 +23,9 @@ Result<std::shared_ptr<const BlockList>> BlockList::make(const Regions& regions,
       list->parts_.back().bytes += block.bytes;
       continue;
     }
-    const Region& region = *use.value().operator->();
-    list->parts_.push_back({region.data + block.local_offset, region.on_device, block.remote_region,
+    list->parts_.push_back({use.value().at(block.local_offset), block.remote_region,
                             block.remote_offset, block.bytes});
-    list->regions_.push_back(region.id);
+    list->regions_.push_back(block.local_region);
   }
   std::sort(list->regions_.begin(), list->regions_.end());
   list->regions_.erase(std::unique(list->regions_.begin(), list->regions_.end()),
@@ -37,7 +36,9 @@ Result<std::shared_ptr<const BlockList>> BlockList::make(const Regions& regions,
 Walk::Step Walk::step() const {
   const BlockList::Part& part = list_->parts()[part_];
   const uint64_t bytes = std::min(part.bytes - offset_, kMaxPiece);
-  return {part.local + offset_, part.on_device, {part.region, part.offset + offset_, bytes}};
+  Place local = part.local;
+  local.data += offset_;
+  return {local, {part.region, part.offset + offset_, bytes}};
 }
 
 void Walk::advance() {

@@ -28,8 +28,7 @@ struct Block {
 class BlockList {
  public:
   struct Part {
-    std::byte* local = nullptr;
-    bool on_device = false;
+    Place local;
     uint64_t region = 0, offset = 0;  // the peer's
     uint64_t bytes = 0;
   };
@@ -51,8 +50,7 @@ class BlockList {
 class Walk {
  public:
   struct Step {
-    std::byte* local = nullptr;
-    bool on_device = false;
+    Place local;
     Piece piece;
   };
   explicit Walk(const BlockList& list) : list_(&list) {}

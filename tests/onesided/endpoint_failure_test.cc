@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "bootstrap/unique_id.h"
 #include "onesided/pair.h"
 
 namespace hetccl::onesided {
@@ -177,10 +178,13 @@ TEST_CASE("where notifications are not taken nothing more is read, and nothing i
 
 TEST_CASE("who does not know an endpoint's secret does not get in") {
   End decode("decode", {false, "a"}), stranger("stranger", {false, "a"});
-  std::string metadata = decode->metadata();
-  const size_t door = metadata.find("\"door\":\"") + 8;
-  metadata[door + 40] = metadata[door + 40] == '0' ? '1' : '0';  // in the secret
-  CHECK_FALSE(stranger->connect(metadata, 500).ok());
+  Metadata metadata = metadata_from(decode->metadata()).value();
+  bootstrap::Invitation guessed = bootstrap::decode(metadata.door).value();
+  guessed.secret = net::random_secret();
+  bootstrap::mark_host(guessed);  // by the secret
+  metadata.door = bootstrap::encode(guessed);
+  const Status refused = stranger->connect(encode(metadata), 500).status();
+  CHECK_MESSAGE(says(refused, "secret"), refused.message());
   CHECK(decode->peers().empty());
 }
 

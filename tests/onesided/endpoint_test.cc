@@ -17,6 +17,8 @@ const std::vector<std::pair<const char*, std::pair<Kind, Kind>>> kPairs = {
     {"two hosts, encrypted", {{false, "a", true}, {false, "b", true}}},
     {"a device and a host", {{true, "a"}, {false, "b"}}},
     {"two devices of one host", {{true, "a", false, 3}, {true, "a", false, 4}}},
+    {"two devices of two hosts", {{true, "a", false, 3}, {true, "b", false, 4}}},
+    {"a host and a device of it", {{false, "a"}, {true, "a", false, 5}}},
 };
 
 // Disjoint blocks of two memories, in any order, some of them neighbours at both ends.
@@ -175,7 +177,10 @@ TEST_CASE("many endpoints connect to many, and leave") {
 TEST_CASE("blocks that follow each other at both ends are one") {
   Regions regions;
   std::vector<std::byte> memory(1000);
-  const uint64_t region = regions.add(memory.data(), memory.size(), false, kGet, "").value();
+  auto made = std::make_shared<Region>();
+  made->data = memory.data();
+  made->bytes = memory.size();
+  const uint64_t region = regions.add(made).value();
   const std::vector<Block> blocks = {{region, 0, 7, 50, 10},  {region, 10, 7, 60, 10},
                                      {region, 20, 7, 80, 10}, {region, 40, 7, 90, 0},
                                      {region, 30, 7, 90, 10}, {region, 50, 8, 100, 10}};
