@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "fake/net_plugin.h"
+#include "ncclnet/check_clean.h"
 
 namespace hetccl {
 namespace {
 
 using comm::pass_message;
 using comm::run_random_cases;
+using fake::check_clean;
 
 constexpr int kVersion = 11;
 constexpr int kHostAndDmaBuf = 1 | 4;
@@ -26,14 +28,6 @@ std::vector<Config> hosts(size_t n) {
   std::vector<Config> configs = comm::hosts_with_devices(n, "ncclnet");
   for (Config& config : configs) config.net_plugin = fake::net_plugin_path(kVersion);
   return configs;
-}
-
-void check_clean(const fake::NetPlugin& plugin) {
-  CHECK(plugin.violations == 0);
-  CHECK(plugin.interrupted == 0);
-  CHECK(plugin.comms == 0);
-  CHECK(plugin.regions == 0);
-  CHECK(plugin.requests == 0);
 }
 
 TEST_CASE("plug-ins read and write the memory of devices: the values of collectives are right") {
