@@ -77,7 +77,8 @@ Result<Control::Path> NcclNetTransport::path_to(const PeerId& id, const Address&
     return error(ErrorCode::Unsupported, "it has net plug-in %s and this rank has %s",
                  theirs.network.c_str(), core_->plugin()->name().c_str());
   HETCCL_TRY(reserve(1));
-  const size_t device = ncclnet::choose_device(core_->devices().size(), id.self, id.peer);
+  const size_t device =
+      ncclnet::choose_device(core_->devices(), net::place_of_rank(id.bus), id.self, id.peer);
   const auto open = [core = core_, peer = id.peer,
                      device](net::Wire wire) -> Result<std::unique_ptr<Channel>> {
     HETCCL_ASSIGN(auto channel, NetChannel::create(peer, device, std::move(wire), core));

@@ -78,11 +78,12 @@ Result<std::vector<Device>> Plugin::devices() const {
                  name_of_code(code).c_str(), n);
   std::vector<Device> devices;
   for (int i = 0; i < std::min(n, kMaxDevices); ++i) {
-    Device device{i, {}};
+    Device device{i, {}, {}};
     code = calls_->properties(i, &device.properties);
     if (code != abi::kSuccess)
       return error(ErrorCode::SystemError, "%s does not tell of its device %d (%s)", path_.c_str(),
                    i, name_of_code(code).c_str());
+    device.place = net::place_of_folder(device.properties.pci_path);
     devices.push_back(std::move(device));
   }
   return devices;

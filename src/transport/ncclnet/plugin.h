@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "net/hardware.h"
 #include "transport/ncclnet/calls.h"
 
 namespace hetccl::transport::ncclnet {
@@ -14,6 +15,7 @@ namespace hetccl::transport::ncclnet {
 struct Device {
   int index = 0;
   Properties properties;
+  net::Place place;
   /// "mlx5_0: 200 Gbit/s, port 1, latency 2.0 us, 1024 connections; memory: host, CUDA".
   [[nodiscard]] std::string describe() const;
 };
