@@ -121,6 +121,32 @@ TEST_CASE("memory that the plug-in refuses is an error at once, and no trial pas
   CHECK(of_hosts->register_memory(memory_of(bytes, MemoryKind::Device)).value() == nullptr);
 }
 
+TEST_CASE("connections of a device with itself count towards its limit") {
+  fake::NetPlugin& plugin = fake::reset_net_plugin(9);
+  plugin.pointers = 3;
+  plugin.max_comms = 3;  // a channel's two ends, and one of those
+  Bytes sent(100, 3), received(100);
+  {
+    Pair pair(9);
+    const auto known = [&](size_t rank) {
+      return pair.transports[rank]->register_memory(memory_of(received, MemoryKind::Device));
+    };
+    const auto in = known(1);
+    REQUIRE(in.ok());
+    const std::string limit = "takes no more than 3 connections";
+    CHECK(known(0).status().message().find(limit) != std::string::npos);
+    pair.channels[0]->post_send(parcel(sent, 0));  // a GPU's, which takes one more to write there
+    Parcel to_device = parcel(received, 0);
+    to_device.registered = true;
+    pair.channels[1]->post_recv(to_device);
+    pair.until([&] { return !pair.channels[1]->status().ok(); });
+    CHECK(pair.channels[1]->status().message().find(limit) != std::string::npos);
+    pair.channels[1]->close();
+    CHECK(known(0).ok());  // what has ended is given back
+  }
+  fake::check_clean(plugin);
+}
+
 TEST_CASE("a GPU has short messages of a host's that left before it went away") {
   fake::NetPlugin& plugin = fake::reset_net_plugin(9);
   plugin.pointers = 3;

@@ -50,7 +50,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // For channels, with `mutex` held.
   std::mutex mutex;
-  /// SystemError where a device has no connections left, or the system no memory.
+  /// SystemError where the system has no memory.
   Status add(NetChannel& channel, int wire);
   void remove(NetChannel& channel);
   /// Also whether `wire` may be written to.

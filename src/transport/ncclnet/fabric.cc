@@ -23,7 +23,7 @@ Address encode(const Endpoint& endpoint) {
 
 Result<Endpoint> decode(const Address& address) {
   const bool sound = address.size() > kHeadBytes && address[0] == kNetMagic && address[1] >= 1 &&
-                     address[1] <= kMostDevices && address[2] <= Plugin::kMaxName &&
+                     address[1] <= Plugin::kMaxDevices && address[2] <= Plugin::kMaxName &&
                      address.size() > kHeadBytes + address[2];
   if (!sound)
     return error(ErrorCode::InvalidArgument,

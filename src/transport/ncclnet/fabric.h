@@ -9,13 +9,11 @@
 
 namespace hetccl::transport::ncclnet {
 
-inline constexpr size_t kMostDevices = 16;
-
 /// What `listen` returns: the plug-in's network, then where transport/tcp's listener of this
 /// transport is.
 struct Endpoint {
   std::string network;  ///< Plugin::name
-  size_t devices = 1;   ///< 1 to kMostDevices
+  size_t devices = 1;   ///< 1 to Plugin::kMaxDevices
   Address listener;
 };
 

@@ -9,8 +9,6 @@
 namespace hetccl::transport::ncclnet {
 namespace {
 
-constexpr int kMaxDevices = 16;
-
 // As NCCL_NET_PLUGIN is read: what is neither a path nor a library's name is a suffix.
 std::vector<std::string> names_of(const std::string& wanted) {
   std::vector<std::string> names = {wanted};
@@ -87,6 +85,17 @@ Result<std::vector<Device>> Plugin::devices() const {
     devices.push_back(std::move(device));
   }
   return devices;
+}
+
+Result<ConnectionPair> Plugin::take_pair(const Device& device) const {
+  std::atomic<int>& taken = pairs_.at(static_cast<size_t>(device.index));
+  const int n = ++taken;
+  ConnectionPair pair(&taken);
+  if (n <= device.properties.max_comms) return pair;
+  return error(ErrorCode::SystemError,
+               "%s of net plug-in %s takes no more than %d connections: use fewer communicators, "
+               "or unset HETCCL_NET_PLUGIN",
+               device.properties.name.c_str(), name_.c_str(), device.properties.max_comms);
 }
 
 std::string Plugin::describe() const {
