@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/descriptors.h"
+#include "base/joined.h"
 #include "transport/ncclnet/channel.h"
 #include "transport/ncclnet/fabric.h"
 #include "transport/tcp/control.h"
@@ -103,15 +104,13 @@ Result<std::unique_ptr<Transport>> make_ncclnet_transport(const Config& config, 
   HETCCL_ASSIGN(const auto devices, plugin->devices());
   std::vector<Device> usable;
   std::vector<std::string> lines;
-  std::string reasons;
   for (const Device& device : devices) {
     const std::string reason = why_unusable(device);
     lines.push_back(device.describe() + "; " +
                     (reason.empty() ? plugin->describe() : "not used: " + reason));
     if (reason.empty()) usable.push_back(device);
-    reasons += (reasons.empty() ? "" : "; ") + lines.back();
   }
-  if (usable.empty()) return error(ErrorCode::SystemError, "%s", reasons.c_str());
+  if (usable.empty()) return error(ErrorCode::SystemError, "%s", joined(lines).c_str());
   HETCCL_ASSIGN(auto core, Core::create(std::move(plugin), std::move(usable), config));
   return std::unique_ptr<Transport>(
       std::make_unique<NcclNetTransport>(std::move(core), std::move(lines), log));
