@@ -68,6 +68,31 @@ TEST_CASE("registered memory of a host is registered once with each connection")
   fake::check_clean(plugin);
 }
 
+TEST_CASE("a later registration hides those that it overlaps, until it ends") {
+  fake::NetPlugin& plugin = fake::reset_net_plugin(10);
+  Bytes sent(200'000), received(200'000);
+  Pair pair(10);
+  Exchange exchange{pair};
+  exchange.pass(sent, received, sent.size(), false, false);  // makes the connection
+  const auto registrations_for = [&](size_t bytes) {  // the receiver has one for each message
+    const uint64_t before = plugin.registered;
+    exchange.pass(sent, received, bytes, true, false);
+    return plugin.registered - before;
+  };
+  Memory memory = memory_of(sent, MemoryKind::Host);
+  const auto whole = pair.transports[0]->register_memory(memory);
+  CHECK(registrations_for(200'000) == 2);
+  CHECK(registrations_for(200'000) == 1);
+  {
+    memory.bytes = 100'000;
+    const auto part = pair.transports[0]->register_memory(memory);
+    CHECK(registrations_for(200'000) == 2);  // of the chunk, which goes beyond the part
+    CHECK(registrations_for(100'000) == 2);
+    CHECK(registrations_for(100'000) == 1);
+  }
+  CHECK(registrations_for(200'000) == 1);
+}
+
 TEST_CASE("messages from and to memory of GPUs go by the plug-in alone, however short") {
   fake::NetPlugin& plugin = fake::reset_net_plugin(9);
   plugin.pointers = 3;
