@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "base/joined.h"
+
 namespace hetccl {
 
 namespace {
@@ -71,20 +73,20 @@ Result<DynLib> DynLib::open(std::span<const std::string> names) {
       return DynLib(handle, path_of(handle, name));
     }
   }
-  std::string reasons;
+  std::vector<std::string> reasons;
   for (const std::string& name : names) {
     if (is_special(name)) {
-      reasons.append(reasons.empty() ? "" : "; ").append(name).append(": no regular file");
+      reasons.push_back(name + ": no regular file");
       continue;
     }
     if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
       return DynLib(handle, path_of(handle, name));
     }
     const char* reason = dlerror();
-    reasons.append(reasons.empty() ? "" : "; ").append(reason ? reason : name.c_str());
+    reasons.emplace_back(reason ? reason : name.c_str());
   }
   return error(ErrorCode::SystemError, "no library found: %s",
-               reasons.empty() ? "no name was given" : reasons.c_str());
+               reasons.empty() ? "no name was given" : joined(reasons).c_str());
 }
 
 DynLib::DynLib(DynLib&& other) noexcept

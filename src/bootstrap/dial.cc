@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 
+#include "base/joined.h"
 #include "bootstrap/coordinator.h"
 #include "net/auth.h"
 #include "net/reminder.h"
@@ -109,19 +110,18 @@ class Dialer {
 
   // What the addresses said last; ok where none has refused.
   [[nodiscard]] Status refusal() const {
-    std::string said;
+    std::vector<std::string> said;
     for (const Candidate& candidate : candidates_) {
       if (candidate.refusal.ok()) continue;
       if (candidate.refusal.code() == ErrorCode::InvalidUsage)
         return candidate.refusal.with(candidate.address.text());
-      said += (said.empty() ? "" : "; ") + candidate.address.text() + ": " +
-              candidate.refusal.message();
+      said.push_back(candidate.address.text() + ": " + candidate.refusal.message());
     }
     if (said.empty()) return {};
     return error(ErrorCode::RemoteError,
                  "who listens there is not this id's coordinator (%s): give every rank the unique "
                  "id made in this run, unchanged, while the process that made it lives",
-                 said.c_str());
+                 joined(said).c_str());
   }
 
   [[nodiscard]] Status refused() const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/joined.h"
+
 namespace hetccl::bootstrap {
 
 namespace {
@@ -9,12 +11,6 @@ namespace {
 constexpr size_t kListedRanks = 16;
 // Ranks of which more is said than their number.
 constexpr size_t kDetailedRanks = 4;
-
-std::string joined(const std::vector<std::string>& parts, const char* separator) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
-  return text;
-}
 
 const char* have(const std::vector<int32_t>& ranks) {
   return ranks.size() == 1 ? "has" : "have";
@@ -164,7 +160,7 @@ Failure Inquest::conclusion() const {
   for (const auto* ranks : {&mute, &others, &missing, &left}) {
     if (!ranks->empty()) failure.rank = ranks->front();
   }
-  failure.reason += ": " + (findings.empty() ? blameless() : joined(findings, "; "));
+  failure.reason += ": " + (findings.empty() ? blameless() : joined(findings));
   return failure;
 }
 

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <sstream>
 
-#include "base/cores.h"
 #include "base/host_identity.h"
 #include "base/json.h"
 #include "base/printable.h"
@@ -36,15 +35,10 @@ std::string version_text(int code) {
 std::vector<topology::Nic> nics_of(const std::vector<net::Interface>& cards,
                                    const device::Device& device) {
   const bool several = net::names_of(cards).size() > 1;
-  const std::string bus = device.bus_id();
-  const net::Place place = net::place_of_bus(bus);
-  const std::string cores = list_of_cores();
+  const net::Place place = net::place_of_rank(device.bus_id());
   std::vector<topology::Nic> nics;
   for (const net::Interface& card : cards) {
-    const net::Place& at = card.hardware.place;
-    const int distance = !several      ? net::kNear
-                         : bus.empty() ? net::distance_from_cores(cores, at)
-                                       : net::distance_between(place, at);
+    const int distance = several ? net::distance_between(place, card.hardware.place) : net::kNear;
     nics.push_back({card.name, card.address.text(), card.mbps, distance});
   }
   return nics;

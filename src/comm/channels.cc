@@ -148,7 +148,7 @@ transport::PeerId Channels::id_of(uint64_t number, int peer) const {
     for (const topology::Nic& nic : membership_.topology().cards(rank)) cards.push_back(nic.name);
     return cards;
   };
-  return {number, rank_, peer, 0, names(rank_), names(peer)};
+  return {number, rank_, peer, 0, names(rank_), names(peer), membership_.info(rank_).bus_id};
 }
 
 // What the process may not open is an error at once, not after the time that init may take.

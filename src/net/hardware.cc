@@ -12,6 +12,8 @@
 #include <optional>
 #include <system_error>
 
+#include "base/cores.h"
+
 namespace hetccl::net {
 namespace {
 
@@ -172,9 +174,21 @@ Place place_of_bus(std::string_view pci_address, const std::string& sys) {
   return place_at(fs::path(sys) / "bus/pci/devices" / name);
 }
 
+Place place_of_folder(const std::string& folder) {
+  return folder.empty() ? Place{} : place_at(folder);
+}
+
+Place place_of_rank(std::string_view pci_address) {
+  if (!pci_address.empty()) return place_of_bus(pci_address);
+  Place place;
+  place.cores = list_of_cores();
+  return place;
+}
+
 Distance distance_between(const Place& device, const Place& card) {
   // A switch is a port up and one down for each device: four steps from one device to the other.
   constexpr size_t kOneSwitch = 4;
+  if (!device.known() && !device.cores.empty()) return distance_from_cores(device.cores, card);
   if (!device.known() || !card.known()) return kSystem;
   const auto apart =
       std::mismatch(device.path.begin(), device.path.end(), card.path.begin(), card.path.end());

@@ -9,7 +9,7 @@
 
 namespace hetccl::net {
 
-/// A place on the host's buses.
+/// A place on the host's buses. A process's has cores alone.
 struct Place {
   std::vector<std::string> path;  ///< PCI, from the root: "pci0000:00", "0000:00:01.0", ...
   int numa_node = -1;             ///< -1: unknown
@@ -41,7 +41,12 @@ struct Hardware {
 Hardware hardware_of(const std::string& interface, const std::string& sys = "/sys");
 /// Finds the PCI device with that address, "0000:3b:00.0".
 Place place_of_bus(std::string_view pci_address, const std::string& sys = "/sys");
+/// Finds the PCI device of a folder in sysfs, which may be a link.
+Place place_of_folder(const std::string& folder);
+/// Finds a rank's device. "": the rank is on the host, next to the cores that it may use.
+Place place_of_rank(std::string_view pci_address);
 
+/// `device` may be a process.
 [[nodiscard]] Distance distance_between(const Place& device, const Place& card);
 /// From the cores that a process may use, "0-3,8": near where one of them is next to the card.
 [[nodiscard]] Distance distance_from_cores(std::string_view cores, const Place& card);

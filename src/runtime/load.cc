@@ -8,6 +8,8 @@
 #include <new>
 #include <vector>
 
+#include "base/joined.h"
+
 namespace hetccl::runtime {
 namespace {
 
@@ -135,18 +137,17 @@ Status check_device(const hetcclRuntime& table) {
 }  // namespace
 
 Result<const hetcclRuntime*> choose(std::span<const Candidate> candidates) {
-  std::string reasons;
+  std::vector<std::string> reasons;
   for (const bool loaded : {true, false}) {
     for (const Candidate& one : candidates) {
       if (one.loaded != loaded) continue;
       const auto table = one.load();
       const Status status = table.ok() ? check_device(*table.value()) : table.status();
       if (status.ok()) return table.value();
-      reasons.append(reasons.empty() ? "" : "; ").append(one.title).append(": ");
-      reasons.append(status.message());
+      reasons.push_back(std::string(one.title) + ": " + status.message());
     }
   }
-  return error(ErrorCode::Unsupported, "no runtime shows a device: %s", reasons.c_str());
+  return error(ErrorCode::Unsupported, "no runtime shows a device: %s", joined(reasons).c_str());
 }
 
 namespace {

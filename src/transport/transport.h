@@ -112,6 +112,7 @@ struct PeerId {
   /// Names of the cards of this rank and of the peer that are to carry the channel
   /// (Topology::cards) where hosts have several; empty: any. Hints: ends may differ in them.
   std::vector<std::string> cards{}, peer_cards{};
+  std::string bus{};  ///< PCI address of this rank's device; "": it is on the host
 };
 
 /// One end of a channel to be: what its transport is chosen by.

@@ -517,15 +517,17 @@ TEST_CASE("what a peer began and nobody took is let go") {
     if (!kind.takes_all) return;
     Rank ranks[3] = {make_rank(kind), make_rank(kind), make_rank(kind)};
     // Rank 1 waits for rank 2 alone, and meanwhile serves whoever comes.
+    const auto cancel = Cancel::create().value();
     std::unique_ptr<Channel> lonely;
     fake::Thread zero([&] {
       auto made = ranks[0].transport->connect({7, 0, 1}, ranks[1].address, secret(1), kPatienceMs);
       REQUIRE_MESSAGE(made.ok(), made.status().message());
       lonely = std::move(made).value();
+      cancel->set(error(ErrorCode::Aborted, "rank 0 is connected"));
     });
-    auto missed =
-        ranks[1].transport->connect({7, 1, 2}, ranks[2].address, secret(1), fake::patient_ms(500));
-    CHECK(missed.status().code() == ErrorCode::Timeout);
+    auto missed = ranks[1].transport->connect({7, 1, 2}, ranks[2].address, secret(1),
+                                              {kPatienceMs, cancel.get()});
+    CHECK(missed.status().code() == ErrorCode::Aborted);
     zero.join();
     char byte = 0;
     lonely->post_recv({&byte, 1, {}});

@@ -250,6 +250,7 @@ class FakeDeviceImpl : public FakeDevice {
     return memory_.export_memory(allocation);
   }
   [[nodiscard]] bool needs_flush() const override { return options_.needs_flush; }
+  [[nodiscard]] std::string bus_id() const override { return options_.bus; }
   Status pin(void* /*memory*/, size_t /*bytes*/) override {
     note(Call::Makes);
     return {};

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/clock.h"
 #include "device/device.h"
@@ -29,6 +30,7 @@ struct FakeOptions {
   int multiprocessors = 0;
   bool exports = true;       ///< its memory, as dma-bufs
   bool needs_flush = false;  ///< as Device::needs_flush
+  std::string bus{};         ///< as Device::bus_id
 };
 
 /// Calls of a device so far that steady state has none of.

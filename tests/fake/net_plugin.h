@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace hetccl::fake {
 
@@ -28,6 +29,8 @@ struct NetPlugin {
   bool never_connects = false;
 
   int devices = 1;
+  /// The folder of each device in sysfs; devices beyond have none.
+  std::vector<std::string> pci_paths{};
   int pointers = 1;  ///< host; 2: memory of GPUs by address, 4: by dma-bufs
   bool force_flush = false;
   /// What is received into memory of GPUs is there after a flush of that memory alone.
@@ -43,7 +46,9 @@ struct NetPlugin {
   std::atomic<uint64_t> violations{0};   ///< of the interface, by who calls it
   std::atomic<uint64_t> interrupted{0};  ///< connections closed under a request
   std::atomic<int64_t> comms{0}, regions{0}, requests{0}, most_requests{0};
-  std::atomic<int> last_port{0};  ///< of the last listener
+  std::atomic<int> last_port{0};       ///< of the last listener
+  std::atomic<int> listened_with{-1};  ///< the device of the last listener
+  std::atomic<int> connected_with{-1};
 };
 
 /// The path of the library with that version of the interface, 8 to 12.

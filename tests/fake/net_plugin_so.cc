@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -181,10 +183,12 @@ int devices(int* n) {
 }
 
 template <typename Properties>
-void fill(Properties& properties) {
-  static char name[] = "hetccltest0";
-  properties.name = name;
-  properties.pci_path = nullptr;
+void fill(Properties& properties, size_t device) {
+  static std::array<std::string, 16> names;
+  names.at(device) = "hetccltest" + std::to_string(device);
+  properties.name = names.at(device).data();
+  const bool has_path = device < state.pci_paths.size();
+  properties.pci_path = has_path ? state.pci_paths[device].data() : nullptr;
   properties.pointers = state.pointers;
   properties.mbps = 25'000;
   properties.port = 1;
@@ -198,16 +202,18 @@ void fill(Properties& properties) {
 }
 
 template <typename Properties>
-int get_properties(int /*device*/, Properties* properties) {
+int get_properties(int device, Properties* properties) {
+  const std::lock_guard lock(mutex);
   if constexpr (requires { properties->common; })
-    fill(properties->common);
+    fill(properties->common, static_cast<size_t>(device));
   else
-    fill(*properties);
+    fill(*properties, static_cast<size_t>(device));
   return abi::kSuccess;
 }
 
-int listen_at(void* handle, void** listener) {
+int listen_at(int device, void* handle, void** listener) {
   const std::lock_guard lock(mutex);
+  state.listened_with = device;
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -226,8 +232,9 @@ int listen_at(void* handle, void** listener) {
   return abi::kSuccess;
 }
 
-int connect_to(void* in_handle, void** sender) {
+int connect_to(int device, void* in_handle, void** sender) {
   const std::lock_guard lock(mutex);
+  state.connected_with = device;
   *sender = nullptr;
   auto& handle = *static_cast<Handle*>(in_handle);
   if (handle.magic != kMagic) return abi::kInvalidArgument;
@@ -414,25 +421,27 @@ Exported make_table() {
     *context = &state;
     return config->traffic_class == -1 && profiler != nullptr ? start(log) : abi::kInternalError;
   };
-  net.listen = [](void* context, int, void* handle, void** listener) {
-    return context == &state ? listen_at(handle, listener) : abi::kInternalError;
+  net.listen = [](void* context, int device, void* handle, void** listener) {
+    return context == &state ? listen_at(device, handle, listener) : abi::kInternalError;
   };
-  net.connect = [](void* context, int, void* handle, void** sender, void** offload) {
-    return context == &state && *offload == nullptr ? connect_to(handle, sender)
+  net.connect = [](void* context, int device, void* handle, void** sender, void** offload) {
+    return context == &state && *offload == nullptr ? connect_to(device, handle, sender)
                                                     : abi::kInternalError;
   };
 #elif FAKE_NET_VERSION == 10
   net.init = [](abi::Logger log, abi::Profiler profiler) {
     return profiler != nullptr ? start(log) : abi::kInternalError;
   };
-  net.listen = [](int, void* handle, void** listener) { return listen_at(handle, listener); };
-  net.connect = [](int, abi::CommConfig* config, void* handle, void** sender, void**) {
-    return config->traffic_class == -1 ? connect_to(handle, sender) : abi::kInternalError;
+  net.listen = listen_at;
+  net.connect = [](int device, abi::CommConfig* config, void* handle, void** sender, void**) {
+    return config->traffic_class == -1 ? connect_to(device, handle, sender) : abi::kInternalError;
   };
 #else
   net.init = start;
-  net.listen = [](int, void* handle, void** listener) { return listen_at(handle, listener); };
-  net.connect = [](int, void* handle, void** sender, void**) { return connect_to(handle, sender); };
+  net.listen = listen_at;
+  net.connect = [](int device, void* handle, void** sender, void**) {
+    return connect_to(device, handle, sender);
+  };
 #endif
 #if FAKE_NET_VERSION >= 10
   net.send = [](void* comm, void* data, size_t bytes, int, void* region, void*, void** request) {

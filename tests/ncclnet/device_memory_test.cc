@@ -5,13 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "base/cores.h"
 #include "fake/net_plugin.h"
+#include "fake/sysfs.h"
+#include "ncclnet/check_clean.h"
 
 namespace hetccl {
 namespace {
 
 using comm::pass_message;
 using comm::run_random_cases;
+using fake::check_clean;
 
 constexpr int kVersion = 11;
 constexpr int kHostAndDmaBuf = 1 | 4;
@@ -26,14 +30,6 @@ std::vector<Config> hosts(size_t n) {
   std::vector<Config> configs = comm::hosts_with_devices(n, "ncclnet");
   for (Config& config : configs) config.net_plugin = fake::net_plugin_path(kVersion);
   return configs;
-}
-
-void check_clean(const fake::NetPlugin& plugin) {
-  CHECK(plugin.violations == 0);
-  CHECK(plugin.interrupted == 0);
-  CHECK(plugin.comms == 0);
-  CHECK(plugin.regions == 0);
-  CHECK(plugin.requests == 0);
 }
 
 TEST_CASE("plug-ins read and write the memory of devices: the values of collectives are right") {
@@ -123,6 +119,30 @@ TEST_CASE("messages of every length arrive in memory of devices") {
     comm::on_fake_devices(configs, {.max_delay_us = 10}, body);
     check_clean(plugin);
     CHECK(plugin.gpu_bytes > 3'500'000);
+  }
+}
+
+// No device of this machine has its address, so none of the plug-in's is near: not even the one
+// that is next to the rank's cores.
+TEST_CASE("a rank's device decides which of the plug-in's is near, not where its process runs") {
+  const fake::Sysfs sys;
+  for (const char* bus : {"", "ffff:ff:1f.7"}) {
+    fake::NetPlugin& plugin = reset_plugin();
+    plugin.devices = 2;
+    for (const char* name : {"pci0000:00/0000:00:01.0", "pci0000:80/0000:80:01.0"})
+      plugin.pci_paths.push_back(sys.folder(name));
+    sys.write("devices/pci0000:00/0000:00:01.0/local_cpulist", "8000");
+    sys.write("devices/pci0000:80/0000:80:01.0/local_cpulist", list_of_cores());
+    const auto body = [](int rank, auto& device, const auto& made) {
+      const auto stream = device.create_stream().value();
+      void* memory = device.allocate(100'000).value();
+      pass_message(rank, device, *made, *stream, memory, 100'000, 1);
+      device.free(memory);
+      CHECK(made->finish().ok());
+    };
+    comm::on_fake_devices(hosts(2), {.max_delay_us = 5, .bus = bus}, body);
+    check_clean(plugin);
+    CHECK(plugin.listened_with == (*bus == '\0' ? 1 : 0));
   }
 }
 

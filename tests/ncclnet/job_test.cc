@@ -5,8 +5,11 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/cores.h"
 #include "comm/ranks.h"
 #include "fake/net_plugin.h"
+#include "fake/sysfs.h"
+#include "ncclnet/check_clean.h"
 
 namespace hetccl {
 namespace {
@@ -50,9 +53,7 @@ TEST_CASE("collectives over 2 and 4 hosts have the right values") {
   }
   if (plugin() != fake::net_plugin_path(11)) return;
   CHECK(fakes.sent_bytes > 1'000'000);
-  CHECK(fakes.violations == 0);
-  CHECK(fakes.interrupted == 0);
-  CHECK(fakes.comms == 0);
+  fake::check_clean(fakes);
 }
 
 TEST_CASE("clusters of two ranks meet by a plug-in, too") {
@@ -70,6 +71,23 @@ TEST_CASE("clusters of two ranks meet by a plug-in, too") {
     INFO(test.text());
     REQUIRE(comm::run(ranks, test, i % 2 == 0) == "");
   }
+}
+
+TEST_CASE("ranks on hosts use the device that is next to their cores") {
+  const fake::Sysfs sys;
+  fake::NetPlugin& fakes = fake::reset_net_plugin(10);
+  sys.add_device("pci0000:00/0000:00:01.0", 0, "8000");
+  sys.add_device("pci0000:80/0000:80:01.0", 1, list_of_cores());
+  fakes.devices = 2;
+  fakes.pci_paths = {sys.folder("pci0000:00/0000:00:01.0"), sys.folder("pci0000:80/0000:80:01.0")};
+  std::vector<Config> configs = hosts(2);
+  for (Config& config : configs) config.net_plugin = fake::net_plugin_path(10);
+  {
+    Ranks ranks({"0", "1"}, configs);
+    CHECK(comm::run(ranks, comm::all_reduce(ranks, 300'001), false) == "");
+  }
+  CHECK(fakes.listened_with == 1);
+  CHECK(fakes.connected_with == 1);
 }
 
 TEST_CASE("a host without the plug-in is reached over TCP, unless the plug-in is asked for") {

@@ -1,9 +1,11 @@
 // Which plug-in is loaded, what it says of its devices, and what is wrong where it is not used.
 #include "transport/ncclnet/plugin.h"
 
+#include <array>
 #include <filesystem>
 
 #include "fake/captured_stderr.h"
+#include "fake/sysfs.h"
 #include "ncclnet/pair.h"
 #include "transport/ncclnet/fabric.h"
 #include "transport/ncclnet/plugin_log.h"
@@ -88,10 +90,55 @@ TEST_CASE("an address tells whether both ends have the same network") {
   CHECK(has(refused.status().message(), "another"));
   for (size_t cut = 0; cut < address.size() && cut < 20; ++cut)
     CHECK((cut > 13 || !decode(Address(address.begin(), address.begin() + cut)).ok()));
-  // Both ends of a pair find the same device where they have equally many.
-  for (int self = 0; self < 5; ++self)
-    for (int peer = 0; peer < 5; ++peer)
-      CHECK(choose_device(4, self, peer) == choose_device(4, peer, self));
+}
+
+TEST_CASE("ranks i and i + n of two hosts with n devices use device i") {
+  constexpr int n = 4;
+  const std::vector<Device> devices(n);
+  for (int self = 0; self < n; ++self) {
+    CHECK(choose_device(devices, {}, self, self + n) == static_cast<size_t>(self));
+    for (int peer = 0; peer < 3 * n; ++peer)
+      CHECK(choose_device(devices, {}, self, peer) == choose_device(devices, {}, peer, self));
+  }
+}
+
+TEST_CASE("a rank uses the devices nearest to its own, in turn where there are several") {
+  std::vector<Device> devices(5);
+  devices[1].place.path = {"pci0000:00", "0000:00:01.0"};
+  devices[2].place.path = {"pci0000:80", "0000:80:01.0"};
+  devices[3].place.path = {"pci0000:80", "0000:80:02.0"};
+  net::Place own;
+  own.path = {"pci0000:00", "0000:00:07.0"};
+  for (int peer = 1; peer < 6; ++peer) CHECK(choose_device(devices, own, 0, peer) == 1);
+  own.path = {"pci0000:80", "0000:80:07.0"};
+  CHECK(choose_device(devices, own, 0, 7) == 2);
+  CHECK(choose_device(devices, own, 1, 7) == 3);
+  CHECK(choose_device(devices, own, 2, 7) == 2);
+  own.path = {"pci0000:c0", "0000:c0:07.0"};  // all are as far
+  CHECK(choose_device(devices, own, 4, 7) == 4);
+}
+
+TEST_CASE("a channel goes by the device that the plug-in says is near") {
+  const fake::Sysfs sys;
+  const std::string cores = net::place_of_rank("").cores;
+  const std::array<std::string, 2> names = {"pci0000:00/0000:00:01.0", "pci0000:80/0000:80:01.0"};
+  for (const int version : {8, 9, 12}) {
+    for (const int near : {0, 1}) {
+      CAPTURE(version);
+      CAPTURE(near);
+      fake::NetPlugin& plugin = fake::reset_net_plugin(version);
+      plugin.devices = 2;
+      for (const int device : {0, 1}) {
+        const std::string& name = names.at(static_cast<size_t>(device));
+        sys.write("devices/" + name + "/local_cpulist", device == near ? cores : "8000");
+        plugin.pci_paths.push_back(sys.folder(name));
+      }
+      Pair pair(version);
+      pair.pass(10'000);
+      CHECK(plugin.listened_with == near);
+      CHECK(plugin.connected_with == near);
+    }
+  }
 }
 
 }  // namespace hetccl::transport::ncclnet

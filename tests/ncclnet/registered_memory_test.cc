@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "ncclnet/check_clean.h"
 #include "ncclnet/pair.h"
 #include "transport/ncclnet/frame.h"
 
@@ -64,7 +65,32 @@ TEST_CASE("registered memory of a host is registered once with each connection")
     exchange.pass(sent, received, sent.size(), true, true);
     CHECK(plugin.fail_registrations == 0);
   }
-  CHECK(plugin.violations == 0);
+  fake::check_clean(plugin);
+}
+
+TEST_CASE("a later registration hides those that it overlaps, until it ends") {
+  fake::NetPlugin& plugin = fake::reset_net_plugin(10);
+  Bytes sent(200'000), received(200'000);
+  Pair pair(10);
+  Exchange exchange{pair};
+  exchange.pass(sent, received, sent.size(), false, false);  // makes the connection
+  const auto registrations_for = [&](size_t bytes) {  // the receiver has one for each message
+    const uint64_t before = plugin.registered;
+    exchange.pass(sent, received, bytes, true, false);
+    return plugin.registered - before;
+  };
+  Memory memory = memory_of(sent, MemoryKind::Host);
+  const auto whole = pair.transports[0]->register_memory(memory);
+  CHECK(registrations_for(200'000) == 2);
+  CHECK(registrations_for(200'000) == 1);
+  {
+    memory.bytes = 100'000;
+    const auto part = pair.transports[0]->register_memory(memory);
+    CHECK(registrations_for(200'000) == 2);  // of the chunk, which goes beyond the part
+    CHECK(registrations_for(100'000) == 2);
+    CHECK(registrations_for(100'000) == 1);
+  }
+  CHECK(registrations_for(200'000) == 1);
 }
 
 TEST_CASE("messages from and to memory of GPUs go by the plug-in alone, however short") {
@@ -91,9 +117,7 @@ TEST_CASE("messages from and to memory of GPUs go by the plug-in alone, however 
       CHECK(moved(true, true) == 2 * bytes);
     }
   }
-  CHECK(plugin.violations == 0);
-  CHECK(plugin.interrupted == 0);
-  CHECK(plugin.comms == 0);
+  fake::check_clean(plugin);
 }
 
 TEST_CASE("memory that the plug-in refuses is an error at once, and no trial passes") {
@@ -120,6 +144,32 @@ TEST_CASE("memory that the plug-in refuses is an error at once, and no trial pas
   const auto of_hosts = make_transport(9).value();
   CHECK(of_hosts->n_cards() == 0);
   CHECK(of_hosts->register_memory(memory_of(bytes, MemoryKind::Device)).value() == nullptr);
+}
+
+TEST_CASE("connections of a device with itself count towards its limit") {
+  fake::NetPlugin& plugin = fake::reset_net_plugin(9);
+  plugin.pointers = 3;
+  plugin.max_comms = 3;  // a channel's two ends, and one of those
+  Bytes sent(100, 3), received(100);
+  {
+    Pair pair(9);
+    const auto known = [&](size_t rank) {
+      return pair.transports[rank]->register_memory(memory_of(received, MemoryKind::Device));
+    };
+    const auto in = known(1);
+    REQUIRE(in.ok());
+    const std::string limit = "takes no more than 3 connections";
+    CHECK(known(0).status().message().find(limit) != std::string::npos);
+    pair.channels[0]->post_send(parcel(sent, 0));  // a GPU's, which takes one more to write there
+    Parcel to_device = parcel(received, 0);
+    to_device.registered = true;
+    pair.channels[1]->post_recv(to_device);
+    pair.until([&] { return !pair.channels[1]->status().ok(); });
+    CHECK(pair.channels[1]->status().message().find(limit) != std::string::npos);
+    pair.channels[1]->close();
+    CHECK(known(0).ok());  // what has ended is given back
+  }
+  fake::check_clean(plugin);
 }
 
 TEST_CASE("a GPU has short messages of a host's that left before it went away") {

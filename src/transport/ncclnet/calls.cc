@@ -1,5 +1,6 @@
 #include "transport/ncclnet/calls.h"
 
+#include <cstring>
 #include <type_traits>
 
 #include "base/printable.h"
@@ -8,27 +9,35 @@
 namespace hetccl::transport::ncclnet {
 namespace {
 
-constexpr size_t kMostOfName = 64;
+constexpr size_t kMostOfName = 64, kMostOfPath = 4096;
 
 std::string text_of(const char* text) {
   return text != nullptr ? printable(text, kMostOfName) : "";
 }
 
-void fill(const abi::PropertiesV8& from, Properties* to) {
-  *to = {text_of(from.name), from.pointers,     from.mbps, from.port,         from.latency,
-         from.max_comms,     from.max_receives, false,     size_t{0x7fffffff}};
+std::string path_of(const char* path) {
+  return path != nullptr ? std::string(path, ::strnlen(path, kMostOfPath)) : "";
 }
 
-template <size_t room>
-void fill(const abi::PropertiesV9Of<room>& from, Properties* to) {
-  *to = {text_of(from.name), from.pointers,         from.mbps,
-         from.port,          from.latency,          from.max_comms,
-         from.max_receives,  from.force_flush != 0, from.max_bytes};
-}
-
-template <typename Extended>
-void fill(const Extended& from, Properties* to) {
-  fill(from.common, to);
+template <typename From>
+void fill(const From& from, Properties* to) {
+  if constexpr (requires { from.common; }) {
+    fill(from.common, to);
+  } else {
+    *to = {.name = text_of(from.name),
+           .pci_path = path_of(from.pci_path),
+           .pointers = from.pointers,
+           .mbps = from.mbps,
+           .port = from.port,
+           .latency = from.latency,
+           .max_comms = from.max_comms,
+           .max_receives = from.max_receives,
+           .max_bytes = size_t{0x7fffffff}};
+    if constexpr (requires { from.max_bytes; }) {  // from version 9 on
+      to->forces_flush = from.force_flush != 0;
+      to->max_bytes = from.max_bytes;
+    }
+  }
 }
 
 // Plug-ins report events of requests that were given an event; hetccl gives none.

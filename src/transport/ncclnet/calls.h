@@ -19,8 +19,9 @@ enum class MemoryType : int {
 
 /// A device, as its plug-in describes it.
 struct Properties {
-  std::string name;  ///< printable
-  int pointers = 0;  ///< bits: abi::kPointerHost...
+  std::string name;      ///< printable
+  std::string pci_path;  ///< its folder in sysfs; "" where the plug-in gives none
+  int pointers = 0;      ///< bits: abi::kPointerHost...
   int mbps = 0, port = 0;
   float latency = 0;  ///< microseconds
   int max_comms = 0, max_receives = 0;

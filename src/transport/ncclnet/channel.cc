@@ -23,6 +23,7 @@ Result<std::unique_ptr<NetChannel>> NetChannel::create(int peer, size_t device, 
 
 Status NetChannel::prepare() {
   const std::lock_guard lock(core_->mutex);
+  HETCCL_ASSIGN(pair_, core_->plugin()->take_pair(core_->devices()[device_]));
   HETCCL_TRY(core_->add(*this, stream_.fd()));
   watched_ = true;
   closed_ = false;
@@ -46,6 +47,7 @@ void NetChannel::close() {
   out_.reset();
   in_.reset();
   loopback_.reset();
+  pair_.reset();
   stream_.close();
   sends_.clear();
   recvs_.clear();

@@ -40,7 +40,6 @@ class NetChannel final : public Channel {
   [[nodiscard]] bool is_busy() const;
   /// Deregisters the memory of that number.
   void forget(uint64_t number);
-  [[nodiscard]] size_t device() const { return device_; }
 
  private:
   struct Sending {
@@ -118,6 +117,7 @@ class NetChannel final : public Channel {
   bool watched_ = false;  // the control connection
   bool watches_writes_ = false;
   bool closed_ = true;
+  ConnectionPair pair_;                 // of out_ and in_, which may be made
   std::unique_ptr<Link> out_, in_;      // once there is a long message
   std::unique_ptr<Loopback> loopback_;  // once a short one is for a GPU
   Fifo<uint64_t> copies_;               // messages that the loopback copies

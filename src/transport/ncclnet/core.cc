@@ -46,15 +46,6 @@ Core::Core(std::shared_ptr<const Plugin> plugin, std::vector<Device> devices, co
       rest_(kLeastRest) {}
 
 Status Core::add(NetChannel& channel, int wire) {
-  const Device& device = devices_[channel.device()];
-  const auto same = [&](const NetChannel* one) { return one->device() == channel.device(); };
-  const auto n = std::count_if(channels_.begin(), channels_.end(), same);
-  if (n >= device.properties.max_comms)
-    return error(ErrorCode::SystemError,
-                 "%s of net plug-in %s takes no more than %d connections: use fewer communicators, "
-                 "or unset HETCCL_NET_PLUGIN",
-                 device.properties.name.c_str(), plugin_->name().c_str(),
-                 device.properties.max_comms);
   epoll_event event{EPOLLIN | EPOLLRDHUP, {.ptr = &channel}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wire, &event) != 0)
     return system_error("watching a connection for a net plug-in", errno);

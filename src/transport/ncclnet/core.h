@@ -12,9 +12,10 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/fd.h"
+#include "transport/memory_map.h"
+#include "transport/ncclnet/known.h"
 #include "transport/ncclnet/loopback.h"
 #include "transport/ncclnet/plugin.h"
-#include "transport/ncclnet/registry.h"
 
 namespace hetccl::transport::ncclnet {
 
@@ -45,12 +46,10 @@ class Core : public std::enable_shared_from_this<Core> {
   Status copy(size_t card, void* to, const void* from, size_t bytes, const WaitLimit& limit);
   /// Returns the registered memory that contains the parcel, or null.
   [[nodiscard]] const Known* find(const Parcel& transfer) const;
-  /// Deregisters `known` on all connections. Blocks while one of them moves data.
-  void forget(const Known& known);
 
   // For channels, with `mutex` held.
   std::mutex mutex;
-  /// SystemError where a device has no connections left, or the system no memory.
+  /// SystemError where the system has no memory.
   Status add(NetChannel& channel, int wire);
   void remove(NetChannel& channel);
   /// Also whether `wire` may be written to.
@@ -66,8 +65,11 @@ class Core : public std::enable_shared_from_this<Core> {
 
   Core(std::shared_ptr<const Plugin> plugin, std::vector<Device> devices, const Config& config,
        Fd epoll, Fd timer);
+  class Registered;
   bool handle_events();
   void rest();
+  [[nodiscard]] const Known* find(const void* data, size_t bytes) const;
+  void forget(const std::shared_ptr<const Known>& known);
   Status try_registration(size_t card, const Known& known);
   Status open(Probe& probe, size_t card, const WaitLimit& limit);
 
@@ -75,7 +77,7 @@ class Core : public std::enable_shared_from_this<Core> {
   const std::vector<Device> devices_;
   const Config config_;
   const Fd epoll_, timer_;
-  Registry registry_;
+  MemoryMap<Known> known_;
   std::atomic<uint64_t> last_number_{0};
   std::deque<Probe> probes_;  // one for each device
   std::vector<NetChannel*> channels_;

@@ -9,6 +9,22 @@
 
 namespace hetccl::transport::ncclnet {
 
+/// Its end deregisters the memory on all connections before it returns, so that the memory may be
+/// unmapped.
+class Core::Registered final : public Registration {
+ public:
+  Registered(std::shared_ptr<Core> core, Known known)
+      : core_(std::move(core)), known_(std::make_shared<const Known>(std::move(known))) {}
+  ~Registered() override { core_->forget(known_); }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+  [[nodiscard]] const std::shared_ptr<const Known>& known() const { return known_; }
+
+ private:
+  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<const Known> known_;
+};
+
 bool Core::reaches_devices() const {
   return std::all_of(devices_.begin(), devices_.end(), [](const Device& device) {
     return (device.properties.pointers & (abi::kPointerCuda | abi::kPointerDmaBuf)) != 0;
@@ -26,8 +42,8 @@ Result<std::unique_ptr<Registration>> Core::register_memory(const Memory& memory
   auto made = std::make_unique<Registered>(shared_from_this(),
                                            Known{++last_number_, memory, std::move(dmabuf)});
   for (size_t card = 0; on_device && card < devices_.size(); ++card)
-    HETCCL_TRY(try_registration(card, made->known()));
-  registry_.add(made->known());
+    HETCCL_TRY(try_registration(card, *made->known()));
+  known_.add(made->known());
   return std::unique_ptr<Registration>(std::move(made));
 }
 
@@ -51,8 +67,8 @@ Status Core::open(Probe& probe, size_t card, const WaitLimit& limit) {
 }
 
 Status Core::copy(size_t card, void* to, const void* from, size_t bytes, const WaitLimit& limit) {
-  const Known* const source = registry_.find(from, bytes);
-  const Known* const target = registry_.find(to, bytes);
+  const Known* const source = find(from, bytes);
+  const Known* const target = find(to, bytes);
   if (source == nullptr || target == nullptr)
     return error(ErrorCode::InvalidArgument, "to, from: memory that is not registered");
   Probe& probe = probes_[card];
@@ -65,19 +81,26 @@ Status Core::copy(size_t card, void* to, const void* from, size_t bytes, const W
 }
 
 const Known* Core::find(const Parcel& transfer) const {
-  return transfer.registered ? registry_.find(transfer.data, transfer.bytes) : nullptr;
+  return transfer.registered ? find(transfer.data, transfer.bytes) : nullptr;
 }
 
-// The mutexes keep each connection's calls apart.
-void Core::forget(const Known& known) {
-  registry_.remove(known);
+const Known* Core::find(const void* data, size_t bytes) const {
+  const auto* const at = static_cast<const std::byte*>(data);
+  const auto known = known_.find(at);
+  const bool contains = known != nullptr && bytes <= static_cast<size_t>(known->end() - at);
+  return contains ? known.get() : nullptr;
+}
+
+// The mutexes keep each connection's calls apart, and block while one of them moves data.
+void Core::forget(const std::shared_ptr<const Known>& known) {
+  known_.remove(known);
   {
     const std::lock_guard lock(mutex);
-    for (NetChannel* channel : channels_) channel->forget(known.number);
+    for (NetChannel* channel : channels_) channel->forget(known->number);
   }
   for (Probe& probe : probes_) {
     const std::lock_guard lock(probe.mutex);
-    if (probe.loopback != nullptr) probe.loopback->forget(known.number);
+    if (probe.loopback != nullptr) probe.loopback->forget(known->number);
   }
 }
 

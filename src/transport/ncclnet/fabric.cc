@@ -1,6 +1,6 @@
 #include "transport/ncclnet/fabric.h"
 
-#include "transport/ncclnet/plugin.h"
+#include "transport/rail.h"
 
 namespace hetccl::transport::ncclnet {
 namespace {
@@ -23,7 +23,7 @@ Address encode(const Endpoint& endpoint) {
 
 Result<Endpoint> decode(const Address& address) {
   const bool sound = address.size() > kHeadBytes && address[0] == kNetMagic && address[1] >= 1 &&
-                     address[1] <= kMostDevices && address[2] <= Plugin::kMaxName &&
+                     address[1] <= Plugin::kMaxDevices && address[2] <= Plugin::kMaxName &&
                      address.size() > kHeadBytes + address[2];
   if (!sound)
     return error(ErrorCode::InvalidArgument,
@@ -31,6 +31,19 @@ Result<Endpoint> decode(const Address& address) {
   const auto name = address.begin() + kHeadBytes;
   return Endpoint{std::string(name, name + address[2]), address[1],
                   Address(name + address[2], address.end())};
+}
+
+size_t choose_device(const std::vector<Device>& devices, const net::Place& own, int self,
+                     int peer) {
+  std::vector<size_t> nearest;
+  int least = net::kSystem;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const int distance = net::distance_between(own, devices[i].place);
+    if (distance < least) nearest.clear();
+    least = std::min(least, distance);
+    if (distance == least) nearest.push_back(i);
+  }
+  return nearest[rail_of(self, peer, nearest.size())];
 }
 
 }  // namespace hetccl::transport::ncclnet

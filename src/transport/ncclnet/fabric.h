@@ -2,18 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "transport/ncclnet/plugin.h"
 #include "transport/transport.h"
 
 namespace hetccl::transport::ncclnet {
-
-inline constexpr size_t kMostDevices = 16;
 
 /// What `listen` returns: the plug-in's network, then where transport/tcp's listener of this
 /// transport is.
 struct Endpoint {
   std::string network;  ///< Plugin::name
-  size_t devices = 1;   ///< 1 to kMostDevices
+  size_t devices = 1;   ///< 1 to Plugin::kMaxDevices
   Address listener;
 };
 
@@ -21,10 +21,9 @@ Address encode(const Endpoint& endpoint);
 /// InvalidArgument where the bytes are not an endpoint.
 Result<Endpoint> decode(const Address& address);
 
-/// The own device of a channel between ranks `self` and `peer`. Pairs of ranks spread over devices;
-/// where both ends have equally many, devices of one index meet.
-inline size_t choose_device(size_t devices, int self, int peer) {
-  return static_cast<size_t>(self + peer) % devices;
-}
+/// Chooses the own device of a channel between ranks `self` and `peer`: the nearest to `own`, the
+/// place of this rank's device. Pairs of ranks spread over equals, which where hosts are alike are
+/// devices of one index.
+size_t choose_device(const std::vector<Device>& devices, const net::Place& own, int self, int peer);
 
 }  // namespace hetccl::transport::ncclnet

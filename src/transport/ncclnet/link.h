@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/fifo.h"
 #include "transport/ncclnet/frame.h"
+#include "transport/ncclnet/known.h"
 #include "transport/ncclnet/plugin.h"
-#include "transport/ncclnet/registry.h"
 
 namespace hetccl::transport::ncclnet {
 

@@ -12,16 +12,18 @@ constexpr uint64_t kSlots = 0;  // a number that no registration has
 
 }  // namespace
 
-Loopback::Loopback(std::unique_ptr<Link> in, std::unique_ptr<Link> out)
+Loopback::Loopback(ConnectionPair pair, std::unique_ptr<Link> in, std::unique_ptr<Link> out)
     : slots_(kRoom * kMostWhole),
       slots_known_{kSlots, {.data = slots_.data(), .bytes = slots_.size()}, {}},
+      pair_(std::move(pair)),
       in_(std::move(in)),
       out_(std::move(out)) {}
 
 Result<std::unique_ptr<Loopback>> Loopback::create(const Route& route, TimePoint deadline) {
+  HETCCL_ASSIGN(auto pair, route.plugin->take_pair(route.device));
   HETCCL_ASSIGN(auto in, Link::listen(route, route.chunk_bytes(), deadline));
   auto out = Link::connect(route, in->hello(), deadline);
-  return std::unique_ptr<Loopback>(new Loopback(std::move(in), std::move(out)));
+  return std::unique_ptr<Loopback>(new Loopback(std::move(pair), std::move(in), std::move(out)));
 }
 
 void Loopback::copy(const Place& to, const Place& from, size_t bytes) {

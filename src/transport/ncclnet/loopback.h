@@ -22,7 +22,8 @@ class Loopback {
     void* data = nullptr;
   };
 
-  /// Begins to connect. The connection must be made before `deadline`.
+  /// Begins to connect. The connection must be made before `deadline`. SystemError where the device
+  /// has no connections left.
   static Result<std::unique_ptr<Loopback>> create(const Route& route, TimePoint deadline);
 
   [[nodiscard]] bool has_room() const { return copies_.size() < kRoom; }
@@ -53,7 +54,7 @@ class Loopback {
     [[nodiscard]] bool ended() const { return to.complete == bytes && from.complete == bytes; }
   };
 
-  Loopback(std::unique_ptr<Link> in, std::unique_ptr<Link> out);
+  Loopback(ConnectionPair pair, std::unique_ptr<Link> in, std::unique_ptr<Link> out);
   Result<bool> connect(TimePoint now);
   Result<bool> move(Link& link, Side Copy::* side);
   Result<bool> begin(Link& link, Side Copy::* side);
@@ -61,6 +62,7 @@ class Loopback {
 
   std::vector<std::byte> slots_;
   const Known slots_known_;
+  const ConnectionPair pair_;             // of in_ and out_
   const std::unique_ptr<Link> in_, out_;  // end before the slots
   Fifo<Copy> copies_;
   uint64_t ended_ = 0;

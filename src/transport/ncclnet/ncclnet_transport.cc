@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/descriptors.h"
+#include "base/joined.h"
 #include "transport/ncclnet/channel.h"
 #include "transport/ncclnet/fabric.h"
 #include "transport/tcp/control.h"
@@ -77,7 +78,8 @@ Result<Control::Path> NcclNetTransport::path_to(const PeerId& id, const Address&
     return error(ErrorCode::Unsupported, "it has net plug-in %s and this rank has %s",
                  theirs.network.c_str(), core_->plugin()->name().c_str());
   HETCCL_TRY(reserve(1));
-  const size_t device = ncclnet::choose_device(core_->devices().size(), id.self, id.peer);
+  const size_t device =
+      ncclnet::choose_device(core_->devices(), net::place_of_rank(id.bus), id.self, id.peer);
   const auto open = [core = core_, peer = id.peer,
                      device](net::Wire wire) -> Result<std::unique_ptr<Channel>> {
     HETCCL_ASSIGN(auto channel, NetChannel::create(peer, device, std::move(wire), core));
@@ -102,15 +104,13 @@ Result<std::unique_ptr<Transport>> make_ncclnet_transport(const Config& config, 
   HETCCL_ASSIGN(const auto devices, plugin->devices());
   std::vector<Device> usable;
   std::vector<std::string> lines;
-  std::string reasons;
   for (const Device& device : devices) {
     const std::string reason = why_unusable(device);
     lines.push_back(device.describe() + "; " +
                     (reason.empty() ? plugin->describe() : "not used: " + reason));
     if (reason.empty()) usable.push_back(device);
-    reasons += (reasons.empty() ? "" : "; ") + lines.back();
   }
-  if (usable.empty()) return error(ErrorCode::SystemError, "%s", reasons.c_str());
+  if (usable.empty()) return error(ErrorCode::SystemError, "%s", joined(lines).c_str());
   HETCCL_ASSIGN(auto core, Core::create(std::move(plugin), std::move(usable), config));
   return std::unique_ptr<Transport>(
       std::make_unique<NcclNetTransport>(std::move(core), std::move(lines), log));

@@ -9,8 +9,6 @@
 namespace hetccl::transport::ncclnet {
 namespace {
 
-constexpr int kMaxDevices = 16;
-
 // As NCCL_NET_PLUGIN is read: what is neither a path nor a library's name is a suffix.
 std::vector<std::string> names_of(const std::string& wanted) {
   std::vector<std::string> names = {wanted};
@@ -78,14 +76,26 @@ Result<std::vector<Device>> Plugin::devices() const {
                  name_of_code(code).c_str(), n);
   std::vector<Device> devices;
   for (int i = 0; i < std::min(n, kMaxDevices); ++i) {
-    Device device{i, {}};
+    Device device{i, {}, {}};
     code = calls_->properties(i, &device.properties);
     if (code != abi::kSuccess)
       return error(ErrorCode::SystemError, "%s does not tell of its device %d (%s)", path_.c_str(),
                    i, name_of_code(code).c_str());
+    device.place = net::place_of_folder(device.properties.pci_path);
     devices.push_back(std::move(device));
   }
   return devices;
+}
+
+Result<ConnectionPair> Plugin::take_pair(const Device& device) const {
+  std::atomic<int>& taken = pairs_.at(static_cast<size_t>(device.index));
+  const int n = ++taken;
+  ConnectionPair pair(&taken);
+  if (n <= device.properties.max_comms) return pair;
+  return error(ErrorCode::SystemError,
+               "%s of net plug-in %s takes no more than %d connections: use fewer communicators, "
+               "or unset HETCCL_NET_PLUGIN",
+               device.properties.name.c_str(), name_.c_str(), device.properties.max_comms);
 }
 
 std::string Plugin::describe() const {

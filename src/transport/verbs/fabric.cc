@@ -6,6 +6,7 @@
 
 #include "base/little_endian.h"
 #include "net/prefix.h"
+#include "transport/rail.h"
 
 namespace hetccl::transport::verbs {
 namespace {
@@ -119,15 +120,13 @@ Reach reach_between(const Offer& one, const Offer& other) {
   return are_routed(one, other) ? Reach::Routed : Reach::Named;
 }
 
-// Ranks of a host follow each other, and so do its devices: with the lower rank's place, rank i and
-// rank i + n meet on rail i, and the ranks of a host use all of its rails.
 std::optional<Pair> choose_pair(const std::vector<Offer>& own, const std::vector<Offer>& theirs,
                                 int self, int peer, Reach least) {
   // Counted from the lower rank's side, so that both ends list the pairs in one order.
   const bool low = self < peer;
   const auto pairs = low ? best_pairs(own, theirs, least) : best_pairs(theirs, own, least);
   if (pairs.empty()) return std::nullopt;
-  const Pair& chosen = pairs[static_cast<size_t>(std::min(self, peer)) % pairs.size()].pair;
+  const Pair& chosen = pairs[rail_of(self, peer, pairs.size())].pair;
   return low ? chosen : Pair{chosen.second, chosen.first};
 }
 

@@ -1,11 +1,10 @@
-// Memory that was registered with a transport's devices, by where it lies.
+// Memory that was registered with a transport's devices.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "transport/memory_map.h"
 #include "transport/verbs/device.h"
 
 namespace hetccl::transport::verbs {
@@ -36,20 +35,18 @@ class Registry : public std::enable_shared_from_this<Registry> {
 
   Result<std::unique_ptr<Registration>> add(const Memory& memory);
   /// Returns the newest registration that holds `at`; null where none does.
-  [[nodiscard]] Piece find(const std::byte* at) const;
-  [[nodiscard]] bool has_device_memory() const;
+  [[nodiscard]] Piece find(const std::byte* at) const { return map_.find(at); }
+  [[nodiscard]] bool has_device_memory() const {
+    return map_.has_any([](const Registered& one) { return one.on_device(); });
+  }
   [[nodiscard]] size_t number_of(const Device& device) const;
   [[nodiscard]] const std::vector<std::shared_ptr<Device>>& devices() const { return devices_; }
 
  private:
   class Handle;
-  void remove(const Piece& piece);
-  void know(const Piece& piece);
 
   const std::vector<std::shared_ptr<Device>> devices_;
-  mutable std::mutex mutex_;                 // guards what follows
-  std::vector<Piece> all_;                   // the newest last
-  std::map<const std::byte*, Piece> known_;  // of all_, no two of which overlap
+  MemoryMap<Registered> map_;
 };
 
 }  // namespace hetccl::transport::verbs

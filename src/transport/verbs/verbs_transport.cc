@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/descriptors.h"
+#include "base/joined.h"
 #include "transport/tcp/control.h"
 #include "transport/verbs/channel.h"
 #include "transport/verbs/fabric.h"
@@ -175,17 +176,15 @@ Result<std::unique_ptr<Transport>> make_verbs_transport(std::shared_ptr<const ve
   HETCCL_ASSIGN(auto ports, verbs::find_ports(api, config));
   leave_out_slowest(ports);
   std::vector<std::string> lines;
-  std::string reasons;
   bool excluded = false;
   for (const verbs::Port& port : ports) {
     lines.push_back(port.describe());
-    reasons += (reasons.empty() ? "" : "; ") + lines.back();
     excluded = excluded || port.excluded;
   }
   std::erase_if(ports, [](const verbs::Port& port) { return !port.unusable.empty(); });
   if (ports.empty())
     return error(excluded ? ErrorCode::InvalidArgument : ErrorCode::SystemError, "%s",
-                 reasons.c_str());
+                 joined(lines).c_str());
   HETCCL_ASSIGN(auto core, Core::create(std::move(ports), config));
   return std::unique_ptr<Transport>(
       std::make_unique<VerbsTransport>(std::move(lines), log, std::move(core)));
