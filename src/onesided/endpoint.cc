@@ -352,6 +352,26 @@ Result<std::shared_ptr<Cancel>> Endpoint::add_cancel() {
   return made;
 }
 
+// A session of two, whose end becomes the link's.
+Result<std::unique_ptr<bootstrap::Session>> Endpoint::join(const bootstrap::UniqueId& id, int rank,
+                                                           const Greeting& mine,
+                                                           const WaitLimit& limit,
+                                                           const std::shared_ptr<Fate>& fate) {
+  bootstrap::JoinOptions join;
+  join.rank = rank;
+  join.n_ranks = 2;
+  join.description = "endpoint " + who(mine);
+  join.timeout_ms = limit.timeout_ms;
+  join.cancel = limit.cancel;
+  join.on_failure = [fate](const bootstrap::Failure& failure) {
+    fate->settle({failure.code, failure.reason});
+  };
+  join.on_left = [fate](int, uint64_t) {
+    fate->settle(error(ErrorCode::RemoteError, "it has closed the connection"));
+  };
+  return runtime_.service().join(id, std::move(join));
+}
+
 Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t timeout_ms) {
   const auto fate = std::make_shared<Fate>();
   HETCCL_ASSIGN(const auto cancel, add_cancel());
@@ -365,19 +385,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   comm::WindowBudget::Share share;
   if (mine.shares_memory) share = runtime_.windows().take(*device_);
   mine.window_bytes = std::min(share.bytes(), kWindowBytes);
-  bootstrap::JoinOptions join;
-  join.rank = rank;
-  join.n_ranks = 2;
-  join.description = "endpoint " + who(mine);
-  join.timeout_ms = timeout_ms;
-  join.cancel = cancel.get();
-  join.on_failure = [fate](const bootstrap::Failure& failure) {
-    fate->settle({failure.code, failure.reason});
-  };
-  join.on_left = [fate](int, uint64_t) {
-    fate->settle(error(ErrorCode::RemoteError, "it has closed the connection"));
-  };
-  HETCCL_ASSIGN(auto session, runtime_.service().join(id, std::move(join)));
+  HETCCL_ASSIGN(auto session, join(id, rank, mine, limit, fate));
   const auto greetings = session->all_gather(encode(mine), left());
   if (!greetings.ok()) return greetings.status();
   HETCCL_ASSIGN(const Greeting theirs,

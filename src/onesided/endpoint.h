@@ -115,6 +115,9 @@ class Endpoint {
   void receive_visitors(std::unique_lock<std::mutex>& lock);
   void bury(std::unique_lock<std::mutex>& lock);
   void end(Peer peer);
+  Result<std::unique_ptr<bootstrap::Session>> join(const bootstrap::UniqueId& id, int rank,
+                                                   const Greeting& mine, const WaitLimit& limit,
+                                                   const std::shared_ptr<Fate>& fate);
   Result<uint64_t> meet(const bootstrap::UniqueId& id, int rank, int64_t timeout_ms);
   Result<std::shared_ptr<Link>> link_to(uint64_t peer) const;
   [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
