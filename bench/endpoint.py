@@ -89,7 +89,9 @@ def stream_limit(streams: int) -> float:
         threads = []
         for _ in range(streams):
             threads.append(
-                threading.Thread(target=drain, args=(socket.create_connection(("127.0.0.1", port)),))
+                threading.Thread(
+                    target=drain, args=(socket.create_connection(("127.0.0.1", port)),)
+                )
             )
         for thread in threads:
             thread.start()

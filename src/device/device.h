@@ -69,6 +69,13 @@ struct StreamWork {
   Reduction reduction{};  ///< Copy: `count` bytes from its one source
 };
 
+/// A copy among device and pinned memory, for `Device::copy_all`.
+struct CopyWork {
+  void* dst = nullptr;
+  const void* src = nullptr;
+  size_t bytes = 0;
+};
+
 /// Memory that was allocated, or mapped, at once.
 struct Allocation {
   std::byte* base = nullptr;
@@ -160,6 +167,11 @@ class Device {
   /// stream does before (CUDA_LAUNCH_BLOCKING=1).
   virtual Status copy_soon(Stream& stream, void* dst, const void* src, size_t bytes) {
     return copy(stream, dst, src, bytes);
+  }
+  /// Many copies that touch no memory of each other: short ones begin together.
+  virtual Status copy_all(Stream& stream, std::span<const CopyWork> copies) {
+    for (const CopyWork& one : copies) HETCCL_TRY(copy(stream, one.dst, one.src, one.bytes));
+    return {};
   }
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
   /// Enqueues `work` in its order, as few launches as may be. With `spins` a kernel may wait for

@@ -109,7 +109,6 @@ class Endpoint {
   Endpoint(comm::Runtime& runtime, EndpointOptions options)
       : runtime_(runtime), options_(std::move(options)) {}
   Status open();
-  Status open_device();
   Status on_knock(std::span<const uint8_t> words);
   void keep_door();
   void receive_visitors(std::unique_lock<std::mutex>& lock);
@@ -140,12 +139,12 @@ class Endpoint {
     std::unique_ptr<exec::Window> window;  // of the channel
   };
   Result<Carrier> connect_channel(const Pair& pair, Link::Options& options);
-  Result<DeviceSide> device_side(bool has_window);
+  Result<DeviceSide> device_side(bool copies);
 
   comm::Runtime& runtime_;
   const EndpointOptions options_;
   device::Device* device_ = nullptr;
-  DeviceSide device_side_;
+  bool on_device_ = false;  // hosts do not reach its memory
   Regions regions_;
   Mailbox mailbox_;
   bootstrap::UniqueId door_{};
@@ -158,7 +157,8 @@ class Endpoint {
   std::vector<std::weak_ptr<Cancel>> cancels_;  // of those that connect, and are connected
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool buries_ = false;  // a link is over
+  bool buries_ = false;     // a link is over
+  DeviceSide device_side_;  // made when it is first needed
   bool stop_ = false;
   std::once_flag closes_;
   std::thread keeper_;

@@ -45,6 +45,7 @@ struct Frame {
   uint64_t transfer = 0;
   bool last = false;            ///< Put, Get, Data: of the transfer; Done: it answers a Cancel
   ErrorCode code{};             ///< Done
+  bool packed = false;          ///< Put, Data: pieces come in runs (loader.h), not one by one
   uint32_t count = 0;           ///< Data
   std::vector<Piece> pieces{};  ///< Put, Get: at most kMaxPieces
   bool notifies = false;        ///< Put and Get, the last: `payload` is a notification

@@ -5,15 +5,12 @@
 
 #include "base/exception.h"
 #include "base/thread.h"
-#include "exec/batch.h"
 
 namespace hetccl::onesided {
 
 namespace {
 
-// Longer copies are a copy engine's; see device::Device::run.
-constexpr size_t kShort = size_t{64} << 10;
-constexpr size_t kAlignment = 64;
+constexpr size_t kAlignment = 512;
 
 }  // namespace
 
@@ -118,17 +115,16 @@ void Stager::run() {
 
 Status Stager::copy(const Job& job) {
   if (job.after != nullptr) HETCCL_TRY(device_.wait(*stream_, *job.after));
-  exec::Batch batch(device_, exec::Batch::Launches::Yield);
+  std::vector<device::CopyWork> together;
   for (const Copy& one : job.copies) {
-    if (one.bytes <= kShort) {
-      HETCCL_TRY(batch.copy(*stream_, one.dst, one.src, one.bytes));
-      continue;
+    if (one.short_together) {
+      together.push_back(one.work);
+    } else {
+      HETCCL_TRY(device_.copy(*stream_, one.work.dst, one.work.src, one.work.bytes));
     }
-    HETCCL_TRY(batch.flush());
-    HETCCL_TRY(device_.copy(*stream_, one.dst, one.src, one.bytes));
   }
-  HETCCL_TRY(batch.write_flag(*stream_, *flag_, job.ticket));
-  return batch.flush();
+  HETCCL_TRY(device_.copy_all(*stream_, together));
+  return device_.write_flag(*stream_, *flag_, job.ticket);
 }
 
 }  // namespace hetccl::onesided

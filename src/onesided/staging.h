@@ -64,9 +64,8 @@ class Staging {
 class Stager {
  public:
   struct Copy {
-    void* dst = nullptr;
-    const void* src = nullptr;
-    size_t bytes = 0;
+    device::CopyWork work;
+    bool short_together = true;  ///< false: of memory that kernels may not reach
   };
   static Result<std::unique_ptr<Stager>> create(device::Device& device);
   ~Stager();
