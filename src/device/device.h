@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "base/copy.h"
 #include "base/fd.h"
 #include "base/reduce.h"
 #include "base/status.h"
@@ -67,13 +68,6 @@ struct StreamWork {
   Flag* flag = nullptr;  ///< Wait, Write
   uint32_t value = 0;
   Reduction reduction{};  ///< Copy: `count` bytes from its one source
-};
-
-/// A copy among device and pinned memory, for `Device::copy_all`.
-struct CopyWork {
-  void* dst = nullptr;
-  const void* src = nullptr;
-  size_t bytes = 0;
 };
 
 /// Memory that was allocated, or mapped, at once.
@@ -168,9 +162,10 @@ class Device {
   virtual Status copy_soon(Stream& stream, void* dst, const void* src, size_t bytes) {
     return copy(stream, dst, src, bytes);
   }
-  /// Many copies that touch no memory of each other: short ones begin together.
-  virtual Status copy_all(Stream& stream, std::span<const CopyWork> copies) {
-    for (const CopyWork& one : copies) HETCCL_TRY(copy(stream, one.dst, one.src, one.bytes));
+  /// Many copies among device and pinned memory, none of which touches what another does: short
+  /// ones begin together.
+  virtual Status copy_all(Stream& stream, std::span<const Copy> copies) {
+    for (const Copy& one : copies) HETCCL_TRY(copy(stream, one.dst, one.src, one.bytes));
     return {};
   }
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;

@@ -82,7 +82,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::create(comm::Runtime& runtime,
 Status Endpoint::open() {
   HETCCL_ASSIGN(device_, runtime_.device(runtime_.resolve_device(options_.device)));
   on_device_ = (device_->capabilities() & device::kHostAccessible) == 0;
-  HETCCL_TRY(device_side(on_device_).status());
+  HETCCL_TRY(device_side().status());
   HETCCL_ASSIGN(keeper_, start_thread("hetccl-door", [this] { keep_door(); }));
   HETCCL_ASSIGN(door_, runtime_.service().open_door(
                            [this](std::span<const uint8_t> words) { return on_knock(words); }));
@@ -90,10 +90,10 @@ Status Endpoint::open() {
   return {};
 }
 
-// Hosts copy where pieces come by windows, or in runs.
-Result<DeviceSide> Endpoint::device_side(bool copies) {
+// Hosts copy, too, where pieces come by windows, or in runs.
+Result<DeviceSide> Endpoint::device_side() {
   const std::lock_guard lock(mutex_);
-  if (!copies || device_side_.out != nullptr) return copies ? device_side_ : DeviceSide();
+  if (device_side_.out != nullptr) return device_side_;
   DeviceSide made;
   for (auto* const pool : {&made.out, &made.in}) {
     *pool = std::make_shared<ChunkPool>(*device_, kChunkBytes, kChunksEachWay);
@@ -392,8 +392,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
       format("host %s, pid %lld", theirs.host_name.c_str(), static_cast<long long>(theirs.pid));
   HETCCL_ASSIGN(Carrier carrier,
                 connect_channel({*session, mine, theirs, {left(), cancel.get()}}, options));
-  HETCCL_ASSIGN(DeviceSide side,
-                device_side(on_device_ || theirs.on_device || options.shm_source == nullptr));
+  HETCCL_ASSIGN(DeviceSide side, device_side());
   share.keep(carrier.channel->window().size());
   info.transport = options.transport;
   options.on_over = [this] {
@@ -435,8 +434,8 @@ Result<Endpoint::Carrier> Endpoint::connect_channel(const Pair& pair, Link::Opti
   const int self = pair.session.rank();
   transport::PeerId id{pair.session.communicator(), self, 1 - self};
   const uint64_t window = std::min(mine.window_bytes, theirs.window_bytes) / kPage * kPage;
-  const bool shares = options.shm_source != nullptr && (mine.on_device || theirs.on_device);
-  if (shares && lower::Ring::bytes_of_window(window) >= kLeastRing) id.window = window;
+  if (options.shm_source != nullptr && lower::Ring::bytes_of_window(window) >= kLeastRing)
+    id.window = window;
   HETCCL_TRY(transport->reserve(1));
   Carrier carrier;
   HETCCL_ASSIGN(carrier.channel, transport->connect(id, theirs.addresses.at(transport->name()),

@@ -139,7 +139,7 @@ class Endpoint {
     std::unique_ptr<exec::Window> window;  // of the channel
   };
   Result<Carrier> connect_channel(const Pair& pair, Link::Options& options);
-  Result<DeviceSide> device_side(bool copies);
+  Result<DeviceSide> device_side();
 
   comm::Runtime& runtime_;
   const EndpointOptions options_;

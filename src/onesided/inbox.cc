@@ -63,8 +63,9 @@ Status Inbox::end_frame(const OnFrame& on_frame) {
   const auto frame = decode(frame_);
   if (!frame) return error(ErrorCode::RemoteError, "it sent a malformed frame");
   HETCCL_ASSIGN(landing_, on_frame(*frame));
-  if (landing_.packed && options_.window == nullptr && options_.pool == nullptr)
-    return error(ErrorCode::RemoteError, "it packs what has to come piece by piece");
+  if ((by_window() && options_.window == nullptr) ||
+      (landing_.way == Frame::Way::Runs && options_.pool == nullptr))
+    return error(ErrorCode::RemoteError, "its pieces come in a way that was not agreed on");
   next_ = 0;
   state_ = State::Pieces;
   return {};
@@ -85,7 +86,7 @@ Inbox::Posted Inbox::next_run() const {
   const auto& pieces = landing_.pieces;
   Posted run;
   run.first = next_;
-  run.n = landing_.packed
+  run.n = landing_.way != Frame::Way::OneByOne
               ? length_of_run(pieces, next_, [](const Expected& one) { return one.bytes; })
               : 1;
   for (size_t i = 0; i < run.n; ++i) run.bytes += pieces[next_ + i].bytes;
@@ -95,7 +96,7 @@ Inbox::Posted Inbox::next_run() const {
 // Finds where a run comes that does not come straight to its place. False where it has to wait.
 bool Inbox::stage(Posted& run) {
   const Place& to = landing_.pieces[run.first].to;
-  if (options_.window != nullptr) {
+  if (by_window()) {
     run.staged = options_.window->in_memory(options_.window->in.place(run.bytes).offset);
   } else if (to.data == nullptr) {
     if (dropping_) return false;  // receives that are outstanding together share no memory
@@ -112,7 +113,7 @@ bool Inbox::stage(Posted& run) {
 
 void Inbox::post(const Posted& run) {
   const Place& to = landing_.pieces[run.first].to;
-  const bool beside = options_.window != nullptr;
+  const bool beside = by_window();
   transport::Parcel parcel;
   parcel.data = run.staged != nullptr ? run.staged : to.data != nullptr ? to.data : dropped_.get();
   parcel.bytes = beside ? 0 : run.bytes;
@@ -137,7 +138,7 @@ void Inbox::take_pieces(bool* moved) {
       from += piece.bytes;
     }
     copied_bytes_ += run.bytes;
-    held_.push_back({kNotCopied, std::move(run.chunk)});
+    held_.push_back({kNotCopied, std::move(run.chunk), by_window()});
     if (copied_bytes_ >= kCopiedAtOnce) copy();
   }
   if (!posted_.empty() && next_ == landing_.pieces.size()) return;
@@ -164,7 +165,7 @@ void Inbox::end_pieces() {
 bool Inbox::settle() {
   bool moved = false;
   while (!held_.empty() && held_.front().ticket != kNotCopied && reached(held_.front().ticket)) {
-    if (options_.window != nullptr) options_.window->count_read();
+    if (held_.front().in_window) options_.window->count_read();
     held_.pop_front();
     moved = true;
   }

@@ -22,6 +22,7 @@ constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
 // A broken channel may be how a peer's end looks, of which the control plane is about to tell.
 constexpr milliseconds kNewsTime{250};
 constexpr milliseconds kCheckPeriod{5};
+constexpr size_t kShort = size_t{4} << 10;
 
 }  // namespace
 
@@ -60,7 +61,8 @@ Status Link::start(const std::shared_ptr<Transfer>& transfer) {
     transfers_.emplace(transfer->id, transfer);
     turns_.push_back({transfer});
   }
-  engine_.notify(true);
+  // Who waits for a short one drives it himself.
+  engine_.notify(transfer->list->bytes() > kShort);
   return {};
 }
 
@@ -222,7 +224,7 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   for (size_t i = 0; i < loaded.n; ++i, walk.advance()) frame.pieces.push_back(walk.step().piece);
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
-  frame.packed = loaded.packed;
+  frame.way = loaded.way;
   frame.last = transfer->all_asked = walk.at_end();
   frame.notifies = frame.last && transfer->options.notifies;
   if (frame.notifies) frame.payload = transfer->options.notification;
@@ -274,7 +276,7 @@ bool Link::serve_some(uint64_t id, bool* again) {
     loaded.items.back().uses.push_back(std::move(served.parts.front().use));
     served.parts.pop_front();
   }
-  frame.packed = loaded.packed;
+  frame.way = loaded.way;
   *again = !served.parts.empty();
   served.queued = *again;
   frame.last = served.all_asked && served.parts.empty();
@@ -311,7 +313,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
       HETCCL_TRY(on_done(frame));
       break;
     case Frame::Kind::Notify:
-      return Inbox::Landing{{}, false, {}, {}, [this, told = frame.payload] { deliver(told); }};
+      return Inbox::Landing{{}, {}, {}, {}, [this, told = frame.payload] { deliver(told); }};
     case Frame::Kind::Cancel:
       on_cancel(frame.transfer);
       break;
@@ -322,7 +324,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
 // What nobody wants has to be received, too.
 Inbox::Landing Link::on_put(const Frame& frame) {
   Inbox::Landing landing;
-  landing.packed = frame.packed;
+  landing.way = frame.way;
   Status refused;
   if (!refused_.contains(frame.transfer)) {
     for (const Piece& piece : frame.pieces) {
@@ -346,7 +348,7 @@ Inbox::Landing Link::on_put(const Frame& frame) {
     refuse(frame, refused);
   }
   landing = {};
-  landing.packed = frame.packed;
+  landing.way = frame.way;
   for (const Piece& piece : frame.pieces) landing.pieces.push_back({{}, piece.bytes});
   if (frame.last) refused_.erase(frame.transfer);
   return landing;
@@ -391,7 +393,7 @@ Result<Inbox::Landing> Link::on_data(const Frame& frame) {
   const std::shared_ptr<Transfer> transfer = found->second;
   if (frame.count > transfer->outstanding) return nonsense("more than it was asked for");
   Inbox::Landing landing;
-  landing.packed = frame.packed;
+  landing.way = frame.way;
   for (uint32_t i = 0; i < frame.count; ++i) {
     const Walk::Step step = transfer->arrived.step();
     landing.pieces.push_back({step.local, step.piece.bytes});

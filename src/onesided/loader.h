@@ -31,7 +31,7 @@ size_t length_of_run(const Pieces& pieces, size_t begin, const BytesOf& bytes_of
 class Loader {
  public:
   struct Options {
-    exec::Window* window = nullptr;   ///< all pieces go by it, where there is one
+    exec::Window* window = nullptr;   ///< which the peer shares, too; or null
     bool reaches_device = false;      ///< the channel does, where memory is registered
     bool packs_short = false;         ///< a message costs more than copying a short piece
     Stager* stager = nullptr;         ///< copies
@@ -46,7 +46,7 @@ class Loader {
   struct Loaded {
     size_t n = 0;  ///< pieces, of the first
     size_t bytes = 0;
-    bool packed = false;  ///< in runs
+    Frame::Way way{};
     std::vector<Outbox::Item> items;
   };
   /// Loads as many pieces as there is room for, all in one way. Copies wait for `after`, once.
@@ -54,9 +54,9 @@ class Loader {
 
  private:
   [[nodiscard]] bool is_copied(const Place& from) const;
-  [[nodiscard]] bool packs(std::span<const Piece> pieces) const;
-  bool place(Outbox::Item& item);
-  void enqueue(Loaded& loaded, std::vector<Stager::Copy>& copies, size_t& first,
+  [[nodiscard]] Frame::Way way_of(std::span<const Piece> pieces) const;
+  bool place(Outbox::Item& item, Frame::Way way);
+  void enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first,
                std::shared_ptr<device::Event>& after);
 
   const Options options_;

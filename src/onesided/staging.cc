@@ -73,12 +73,12 @@ Stager::~Stager() {
   if (flag_ != nullptr) device_.free_pinned(flag_);
 }
 
-uint32_t Stager::enqueue(std::vector<Copy> copies, std::shared_ptr<device::Event> after) {
+uint32_t Stager::enqueue(std::vector<Piece> pieces, std::shared_ptr<device::Event> after) {
   uint32_t ticket = 0;
   {
     const std::lock_guard lock(mutex_);
     ticket = given_.load(std::memory_order_relaxed) + 1;
-    jobs_.push_back({std::move(copies), std::move(after), ticket});
+    jobs_.push_back({std::move(pieces), std::move(after), ticket});
     given_.store(ticket, std::memory_order_release);
   }
   wanted_.notify_one();
@@ -115,12 +115,12 @@ void Stager::run() {
 
 Status Stager::copy(const Job& job) {
   if (job.after != nullptr) HETCCL_TRY(device_.wait(*stream_, *job.after));
-  std::vector<device::CopyWork> together;
-  for (const Copy& one : job.copies) {
+  std::vector<Copy> together;
+  for (const Piece& one : job.pieces) {
     if (one.short_together) {
-      together.push_back(one.work);
+      together.push_back(one.copy);
     } else {
-      HETCCL_TRY(device_.copy(*stream_, one.work.dst, one.work.src, one.work.bytes));
+      HETCCL_TRY(device_.copy(*stream_, one.copy.dst, one.copy.src, one.copy.bytes));
     }
   }
   HETCCL_TRY(device_.copy_all(*stream_, together));

@@ -125,7 +125,7 @@ TEST_CASE("many copies together are what they are one by one") {
     Bytes expected(kBytes);
     s.upload(from, data);
     s.upload(to, expected);
-    std::vector<CopyWork> copies;
+    std::vector<Copy> copies;
     size_t at = 0;
     for (size_t i = 0; i < 300; ++i) {
       const bool is_long = i % 100 == 7;

@@ -247,7 +247,7 @@ class TableDevice : public GpuDevice {
     one.srcs[0] = src;
     return reduce(stream, one);
   }
-  Status copy_all(Stream& stream, std::span<const CopyWork> copies) override;
+  Status copy_all(Stream& stream, std::span<const Copy> copies) override;
   Status reduce(Stream& stream, const Reduction& reduction) override;
   Status run(Stream& stream, std::span<const StreamWork> work, bool spins) override;
   Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
@@ -416,9 +416,9 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
                "reducing");
 }
 
-Status TableDevice::copy_all(Stream& stream, std::span<const CopyWork> copies) {
+Status TableDevice::copy_all(Stream& stream, std::span<const Copy> copies) {
   kernels::CopyList list;
-  for (const CopyWork& one : copies) {
+  for (const Copy& one : copies) {
     if (one.bytes > kListed || loaded_ == nullptr || !alike(one.dst, one.src)) {
       HETCCL_TRY(copy(stream, one.dst, one.src, one.bytes));
       continue;
