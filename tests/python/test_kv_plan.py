@@ -12,7 +12,6 @@ from hetccl.kv.pieces import refine
 from hetccl.kv.wire import cut
 
 CASES = 10_000
-pick = np.random.Generator.choice
 
 
 def choose(chance, values):
@@ -151,7 +150,9 @@ def test_cases_are_of_all_kinds():
 QWEN = Model(3, 8, (64, 64))
 
 
-def pieces_between(source_order, target_order, tokens=(0, 64), heads=(0, 8), sizes=(16, 16), **more):
+def pieces_between(
+    source_order, target_order, tokens=(0, 64), heads=(0, 8), sizes=(16, 16), **more
+):
     source = End("p", QWEN, source_order, block_size=sizes[0], n_blocks=16, layer_at=0)
     target = End("d", QWEN, target_order, block_size=sizes[1], n_blocks=16, layer_at=0, heads=heads)
     tables = [np.arange(0, 2 * -(-64 // size), 2) for size in sizes]  # no neighbours
@@ -241,7 +242,7 @@ def test_what_cannot_be_planned_is_named():
             plan(source, target, *wrong, tokens)
     with pytest.raises(KvError, match="tokens are"):
         plan(source, target, *tables, (5, 2))
-    with pytest.raises(KvError, match="d0 holds 0 to 3"):
+    with pytest.raises(KvError, match="p0 holds 0 to 3"):
         plan(source, target, *tables, tokens, shares=[Share(0, 2, 5)])
     with pytest.raises(KvError, match="one cache"):
         plan(source, source, *tables, tokens)

@@ -44,7 +44,7 @@ def convert(
     source_scale: float = 1.0,
     target_scale: float = 1.0,
 ) -> torch.Tensor:
-    """Returns `values`, elements of `source`, as `target`, on the same device and of the same shape.
+    """Returns `values`, elements of `source`, as `target`, on the same device, in the same shape.
 
     * bfloat16, float16, float32: to nearest, ties to even; a finite value beyond the target's range
       becomes its largest (65,504 for float16). Infinities and NaN stay. The error is half the
@@ -112,9 +112,7 @@ def _narrow(values: torch.Tensor, target: torch.dtype) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=256)
-def _code_table(
-    source: str, target: str, source_scale: float, target_scale: float
-) -> torch.Tensor:
+def _code_table(source: str, target: str, source_scale: float, target_scale: float) -> torch.Tensor:
     """Returns the code of `target` for each code of `source`, uint8 [256]."""
     codes = torch.arange(256, dtype=torch.int32).to(torch.uint8)
     if source != target and target_scale == fold_scale(source, target, source_scale):

@@ -99,7 +99,7 @@ def storages(caches: Caches) -> list[torch.Tensor]:
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in found:
                 flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-                found[storage.data_ptr()] = flat.set_(storage)  # type: ignore[call-overload]
+                found[storage.data_ptr()] = flat.set_(storage)
     return [*found.values()]
 
 
@@ -118,7 +118,7 @@ def _tensors_of(one: torch.Tensor | Sequence[torch.Tensor]) -> tuple[torch.Tenso
 def _check_order(order: str, n_tensors: int) -> None:
     letters = set(order)
     if not letters <= _LETTERS or not {"B", "N"} <= letters:
-        raise KvError(f'order is {order!r}: it names dimensions by S, B, N, H and D or C, as "SBNHD"')
+        raise KvError(f"order is {order!r}: it has letters of S, B, N, H and D or C")
     if ("D" in letters) == ("C" in letters) or any(order.count(one) > 1 for one in "SBHC"):
         raise KvError(f"order is {order!r}: it takes either D or C; only N and D may be split")
     if "S" in letters and ("C" in letters or n_tensors > 1):
@@ -145,7 +145,7 @@ def _parts_of(
 
     def place(offset: int, dim: Splits) -> Layout:
         head = pick("H")[0][1] if "H" in order else 0
-        start = tensor.storage_offset() * size + offset
+        start = int(tensor.storage_offset()) * size + offset
         return Layout(region, start, pick("B")[0][1], pick("N"), head, dim)
 
     if "S" in order:

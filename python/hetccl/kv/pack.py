@@ -146,7 +146,9 @@ def unpack(
             found = convert(values, "float32", target.dtype)
         else:
             values = _take(data, at, shape, TORCH_TYPES[wire.dtype], cache.device)
-            found = values if wire.dtype == target.dtype else convert(values, wire.dtype, target.dtype)
+            found = (
+                values if wire.dtype == target.dtype else convert(values, wire.dtype, target.dtype)
+            )
         cache.scatter(blocks, segment, found)
         at += size
 
