@@ -4,6 +4,8 @@ An array of the numbers 0, 1, ... goes through the same reshapes as the cache: w
 element k of the storage lies. Tests compare plans and packing with copies by these numbers.
 """
 
+import itertools
+
 import numpy as np
 import torch
 
@@ -135,4 +137,4 @@ def split_evenly(count, parts):
     if parts > count:
         return [(i * count // parts, i * count // parts + 1) for i in range(parts)]
     cuts = [i * count // parts for i in range(parts + 1)]
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(itertools.pairwise(cuts))

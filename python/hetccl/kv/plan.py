@@ -132,7 +132,7 @@ def place_tokens(
             f"{end.block_size}, and the table has {len(table)}"
         )
     found = table[entries]
-    if len(found) and not (0 <= int(found.min()) and int(found.max()) < end.n_blocks):
+    if len(found) and (found.min() < 0 or found.max() >= end.n_blocks):
         wrong = found[(found < 0) | (found >= end.n_blocks)][0]
         raise KvError(f"{end.name}: block {wrong} of {end.n_blocks} in the table")
     return found, numbers - entries * end.block_size
@@ -181,7 +181,7 @@ class _Planner:
         found = self._known[key]
         if found is None:
             return None
-        moved = found.copy()
+        moved: Pieces = found.copy()
         moved[:, 1] += base[0]
         moved[:, 3] += base[1]
         for column, end, layer in ((0, source, pair[0]), (2, target, pair[1])):

@@ -167,7 +167,7 @@ class Sender(Session):
         found.expires = self._clock() + found.lease
         event = None
         if self._cache.device.type == "cuda":
-            event = torch.cuda.Event()
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(self._cache.device))
         job = _Job(numbers, (first, last), event)
         found.jobs.append(job)
@@ -261,7 +261,8 @@ class Sender(Session):
             return
         handoff = _Handoff(
             peer, values["number"], values["request"], values["mode"] == "pull", values["tokens"],
-            values["blocks"], values["shares"], wire, values["lease"], self._clock() + values["lease"],
+            values["blocks"], values["shares"], wire, values["lease"],
+            self._clock() + values["lease"],
             Flights(self._budget, self.metrics, self._clock),
         )  # fmt: skip
         peer.handoffs[handoff.number] = handoff

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from hetccl.kv.description import Description, check_joinable
@@ -46,7 +47,7 @@ def divide(sources: Sequence[Description], target: Description) -> list[tuple[Sh
         for index in holders:
             edges |= {edge for edge in sources[index].heads if _within(edge, target)}
         cuts = sorted(edges)
-        for first, last in zip(cuts, cuts[1:], strict=False):
+        for first, last in itertools.pairwise(cuts):
             replicas = tuple(
                 index for index in holders
                 if sources[index].heads[0] <= first and last <= sources[index].heads[1]
