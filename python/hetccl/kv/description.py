@@ -171,7 +171,7 @@ def _read_layer(values: Any) -> Layer:
     name = f"layer {number}"
     for scale in check_list(f"{name}: scales", scales, 1, 2):
         if not isinstance(scale, int | float):
-            raise KvError(f"{name}: scales hold {str(scale)[:80]!r}")
+            raise KvError(f"{name}: scales hold {scale!r:.80}")
     read = [
         Layout.from_values(f"{name}, {_PARTS[i]}", part)
         for i, part in enumerate(check_list(f"{name}: parts", parts, 1, 2))
@@ -183,7 +183,7 @@ def _check_fields(one: Description) -> None:
     check_text("name", one.name)
     check_text("model", one.model)
     if not isinstance(one.dtype, str) or one.dtype not in DTYPES:
-        raise KvError(f"dtype is {str(one.dtype)[:80]!r}: it must be one of {', '.join(DTYPES)}")
+        raise KvError(f"dtype is {one.dtype!r:.80}: it must be one of {', '.join(DTYPES)}")
     check_integer("n_layers", one.n_layers, 1, _MOST_LAYERS)
     check_integer("n_heads", one.n_heads, 1, _MOST_HEADS)
     check_integer("heads: first", one.heads[0], 0, one.n_heads - 1)

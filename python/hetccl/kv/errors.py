@@ -14,19 +14,19 @@ class KvError(ValueError):
 def check_integer(name: str, value: Any, low: int, high: int = LARGEST) -> int:
     """Returns `value` if it is an integer from `low` to `high`. Raises KvError with `name`."""
     if type(value) is not int or not low <= value <= high:
-        raise KvError(f"{name} is {str(value)[:80]!r}: it must be an integer from {low} to {high}")
+        raise KvError(f"{name} is {value!r:.80}: it must be an integer from {low} to {high}")
     return value
 
 
 def check_text(name: str, value: Any, most: int = 256) -> str:
     """Returns `value` if it is a text of at most `most` characters. Raises KvError with `name`."""
     if not isinstance(value, str) or len(value) > most:
-        raise KvError(f"{name} is {str(value)[:80]!r}: it must be a text of at most {most}")
+        raise KvError(f"{name} is {value!r:.80}: it must be a text of at most {most}")
     return value
 
 
 def check_list(name: str, value: Any, low: int, high: int) -> list[Any]:
     """Returns `value` as a list of `low` to `high` entries. Raises KvError with `name`."""
     if not isinstance(value, list | tuple) or not low <= len(value) <= high:
-        raise KvError(f"{name} is {str(value)[:80]!r}: it must be a list of {low} to {high}")
+        raise KvError(f"{name} is {value!r:.80}: it must be a list of {low} to {high}")
     return list(value)

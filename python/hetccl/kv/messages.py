@@ -34,7 +34,7 @@ def _text(most: int) -> Checker:
 def _choice(*values: str) -> Checker:
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str) or value not in values:
-            raise KvError(f"{name} is {str(value)[:80]!r}: it must be one of {values}")
+            raise KvError(f"{name} is {value!r:.80}: it must be one of {values}")
         return value
 
     return check
@@ -42,7 +42,7 @@ def _choice(*values: str) -> Checker:
 
 def _seconds(name: str, value: Any) -> float:
     if not isinstance(value, int | float) or not (math.isfinite(value) and 0 < value < 1e7):
-        raise KvError(f"{name} is {str(value)[:80]!r}: it must be seconds")
+        raise KvError(f"{name} is {value!r:.80}: it must be seconds")
     return float(value)
 
 
@@ -133,7 +133,7 @@ def decode(data: bytes) -> tuple[str, str, dict[str, Any]]:
         raise KvError(f"a message is not of version {VERSION}: run the same hetccl at both ends")
     kind, token = values.pop("k", None), check_text("s", values.pop("s", None), 64)
     if not isinstance(kind, str) or kind not in SCHEMA:
-        raise KvError(f"a message of the unknown kind {str(kind)[:80]!r}")
+        raise KvError(f"a message of the unknown kind {kind!r:.80}")
     fields = SCHEMA[kind]
     if unlike := fields.keys() ^ values.keys():
         raise KvError(f"{kind} lacks or does not know the field {min(unlike)[:80]}")

@@ -16,7 +16,7 @@ from hetccl.kv.description import Description, check_joinable
 from hetccl.kv.errors import KvError
 from hetccl.kv.messages import rows_of
 from hetccl.kv.pack import Blocks, checksum, pack
-from hetccl.kv.plan import LEAST_PIECE, place_tokens, plan
+from hetccl.kv.plan import place_tokens, plan
 from hetccl.kv.session import Outcome, Peer, Session
 from hetccl.kv.shares import Share
 from hetccl.kv.transfers import Flights, settle
@@ -111,7 +111,7 @@ class Sender(Session):
         self._requests: dict[str, _Request] = {}
         self._handoffs: list[_Handoff] = []
         self._parked: list[_Handoff] = []  # offers of requests that have not begun
-        self._ended: OrderedDict[str, str] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     def begin(
         self,
@@ -269,7 +269,7 @@ class Sender(Session):
         if handoff.request in self._requests:
             self._accept(handoff)
         elif handoff.request in self._ended:
-            self._refuse(handoff, "refused", self._ended[handoff.request])
+            self._refuse(handoff, *self._ended[handoff.request])
         else:
             self._parked.append(handoff)
 
@@ -379,6 +379,7 @@ class Sender(Session):
         made = plan(
             self.description, handoff.peer.description, request.blocks, handoff.blocks,
             (first, last), shares=shares, encoding=handoff.wire.encoding,
+            least_bytes=self.options.least_piece,
         )  # fmt: skip
         if made.direct:
             proof = self._checksum(request, made.direct)
@@ -387,7 +388,7 @@ class Sender(Session):
                 self._send(
                     handoff.peer, "ready", number=number, layers=sorted({s.layer for s in shares}),
                     tokens=[first, last], blocks=np.asarray(request.blocks).tolist(),
-                    least=LEAST_PIECE, checksum=proof,
+                    least=self.options.least_piece, checksum=proof,
                 )  # fmt: skip
             else:
                 rows = rows_of(made.direct)
@@ -515,7 +516,7 @@ class Sender(Session):
         request.failure = request.failure or (kind, cause)
         for handoff in request.handoffs:
             self._fail_handoff(handoff, kind, cause)
-        self._ended[name] = cause
+        self._ended[name] = (kind, cause)
 
     def _fail_handoff(self, handoff: _Handoff, kind: str, cause: str) -> None:
         """Begins to end a hand-off: no transfer starts, and those under way are cancelled."""
@@ -565,7 +566,7 @@ class Sender(Session):
         del self._requests[name]
         causes = [request.failure, *(one.failure for one in request.handoffs)]
         kind, cause = next((one for one in causes if one is not None), ("", ""))
-        self._ended[name] = cause or f"request {name} has ended"
+        self._ended[name] = (kind or "refused", cause or f"request {name} has ended")
         while len(self._ended) > _MOST_ENDED:
             self._ended.popitem(last=False)
         if kind:

@@ -19,6 +19,7 @@ from hetccl.kv.description import Description
 from hetccl.kv.errors import KvError, check_integer, check_text
 from hetccl.kv.metrics import Metrics
 from hetccl.kv.pack import Blocks, Cache
+from hetccl.kv.plan import LEAST_PIECE
 from hetccl.kv.transfers import Budget, Slots
 
 _MOST_EARLY, _MOST_STRANGERS, _MOST_LOST = 256, 64, 1024
@@ -51,7 +52,8 @@ class Options:
 
     `slots` of `slot_bytes` are its staging. `lease` seconds without a sign of life of the other end
     fail a hand-off; `grace` seconds after an abort a peer that has not acknowledged it is
-    disconnected. `most_transfers` may be under way. `checksum` adds a CRC-32 of each chunk.
+    disconnected. `most_transfers` may be under way. `checksum` adds a CRC-32 of each chunk. A
+    sender's `least_piece` decides what goes direct (`least_bytes` of `hetccl.kv.plan`).
     """
 
     slots: int = 16
@@ -60,6 +62,7 @@ class Options:
     grace: float = 5.0
     most_transfers: int = 64
     checksum: bool = False
+    least_piece: int = LEAST_PIECE
 
 
 class Seen:
