@@ -15,7 +15,8 @@ from hetccl._lib import HetcclError, Result
 class World:
     """All endpoints, what is under way between them, and the time in seconds.
 
-    `on_write(endpoint name, region id, offset, bytes)` sees each write before it happens.
+    `on_start(transfer)` sees each transfer before it moves, and `on_move(transfer, source region,
+    offset, target region, offset, bytes)` each of its copies before it happens.
     """
 
     def __init__(self, seed, pace=0.5, notice=0.2):
@@ -25,7 +26,7 @@ class World:
         self.notice = notice  # seconds until a death is noticed
         self.endpoints, self.regions = {}, {}
         self.transfers, self.messages = [], []
-        self.on_write = lambda *_: None
+        self.on_start = self.on_move = lambda *_: None
         self.last_region = 0
 
     def clock(self):
@@ -119,7 +120,7 @@ class Transfer:
                 return
             half = size if size < 2 else self.world.chance.choice((size, size // 2))
             into = regions[target]
-            self.world.on_write(into.endpoint.name, target, to, half)
+            self.world.on_move(self, source, at, target, to, half)
             into.memory[to : to + half] = regions[source].memory[at : at + half]
             self.rows[-1] = [source, at + half, target, to + half, size - half]
             if half == row[4]:
@@ -205,6 +206,7 @@ class FakeEndpoint:
                 assert region.endpoint is owner
                 assert 0 <= first < first + size <= region.bytes
         transfer = Transfer(self, peer, blocks[:, columns].tolist(), bytes(notification))
+        self.world.on_start(transfer)
         self.world.transfers.append(transfer)
         return transfer
 

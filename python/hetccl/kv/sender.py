@@ -397,9 +397,7 @@ class Sender(Session):
                 handoff.flights.add(transfer)
             self.metrics.pieces += len(made.pieces)
             self.metrics.direct_bytes += made.direct_bytes
-        most = self._slots.slot_bytes
-        if not handoff.is_pull:
-            most = min(most, handoff.peer.slot_bytes)
+        most = min(self._slots.slot_bytes, handoff.peer.slot_bytes)
         handoff.chunks.extend(cut(made.packed, made.wire, most))
 
     def _checksum(self, request: _Request, segments: Sequence[Segment]) -> int | None:
