@@ -46,6 +46,7 @@ class Worker:
         starts = np.cumsum([0, *(len(one) for one in end.storages)])
         for start, region in zip(starts[:-1], self.session._regions, strict=True):
             schedule.places[region.id] = (self, int(start), item)
+        schedule.stagings[self.session._staging.id] = self.session
 
     def allocate(self, count, allocation):
         if len(self.free) < count:
@@ -137,9 +138,14 @@ class Schedule:
 
     def __init__(self, seed):
         self.chance = chance = random.Random(seed)
-        self.world = World(seed + 1, pace=chance.choice((0.15, 0.4, 0.8)))
+        self.world = World(seed + 1, pace=chance.choice((0.05, 0.15, 0.4, 0.8)))
+        self.rates = {
+            self.abort_any: chance.choice((0.005, 0.03, 0.1)),
+            self.stall_any: chance.choice((0.0, 0.003, 0.02)),
+            self.kill_any: chance.choice((0.0, 0.0015, 0.006)),
+        }
         self.world.on_start, self.world.on_move = self.see_start, self.see_move
-        self.places, self.counts = {}, {}
+        self.places, self.stagings, self.counts = {}, {}, {}
         self.model = Model(chance.randint(1, 3), chance.randint(1, 4), (4, 4))
         orders = [one for one in ORDERS if one != "HBNC"]
         self.groups = []
@@ -207,6 +213,9 @@ class Schedule:
 
     def see_move(self, transfer, source, at, target, to, size):
         for region, first in ((source, at), (target, to)):
+            if region in self.stagings:
+                slots = self.stagings[region]._slots
+                assert first // slots.slot_bytes in slots._taken, "a transfer touches a free slot"
             if region in self.places:
                 worker, _, item = self.places[region]
                 for offset in range(first // item, (first + size - 1) // item + 1):
@@ -307,17 +316,22 @@ class Schedule:
                     del request.todo[worker]
                 elif chance.random() < 0.2 and self.world.now >= worker.stalled_until:
                     self.compute(request, worker)
-        roll = chance.random()
-        if roll < 0.01 and self.requests:
-            self.abort(chance.choice(list(self.requests.values())))
-        elif roll < 0.013:
-            chance.choice(list(self.workers.values())).stalled_until = self.world.now + (
-                chance.choice((0.5, 1.2, 3.0))
-            )
-        elif roll < 0.0145 and len(self.workers) > 2:
-            self.kill(chance.choice(list(self.workers)))
+        for fault, rate in self.rates.items():
+            if chance.random() < rate:
+                fault()
 
-    def abort(self, request):
+    def stall_any(self):
+        worker = self.chance.choice(list(self.workers.values()))
+        worker.stalled_until = self.world.now + self.chance.choice((0.5, 1.2, 3.0))
+
+    def abort_any(self):
+        live = [
+            request for request in self.requests.values()
+            if any(request.name not in worker.outcomes for worker in request.tables)
+        ]  # fmt: skip
+        if not live:
+            return
+        request = self.chance.choice(live)
         workers = [one for one in request.tables if self.workers.get(one.name) is one]
         side = self.chance.choice((Sender, Receiver))
         chosen = [one for one in workers if one.group.kind is side]
@@ -331,7 +345,10 @@ class Schedule:
                 if forget:
                     request.forgotten.add(worker.name)
 
-    def kill(self, name):
+    def kill_any(self):
+        if len(self.workers) < 3:
+            return
+        name = self.chance.choice(list(self.workers))
         self.count("death")
         self.world.kill(name)
         worker = self.workers.pop(name)

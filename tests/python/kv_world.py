@@ -109,7 +109,7 @@ class Transfer:
     def move(self):
         if not self._may_move():
             return
-        for _ in range(self.world.chance.randint(1, 1 + len(self.rows) // 2)):
+        for _ in range(self.world.chance.randint(1, 3)):
             if not self.rows:
                 break
             source, at, target, to, size = row = self.rows[-1]
