@@ -135,7 +135,9 @@ def test_encoded_cells_are_within_their_bound(mode, encoding):
     assert pair.run(("d0", "r"))[0].ok
     wanted, found = (pair.cells(*end, (0, 12)) for end in (("p0", SOURCE), ("d0", TARGET)))
     largest = np.abs(wanted).max(-1, keepdims=True)
-    bound = largest / 254 if encoding == "int8" else np.maximum(np.abs(wanted) / 16, largest / 458752)
+    bound = (
+        largest / 254 if encoding == "int8" else np.maximum(np.abs(wanted) / 16, largest / 458752)
+    )
     assert (np.abs(wanted - found) <= bound + largest / 2**22).all()
     assert (wanted != found).any()
 

@@ -192,7 +192,7 @@ def _check_fields(one: Description) -> None:
         check_integer("head_sizes", size, 1, _MOST_HEAD_SIZE)
     if one.is_latent and one.n_heads != 1:
         raise KvError(f"n_heads is {one.n_heads}: a cache of latents has 1")
-    check_integer("block_size", one.block_size, 1, 1 << 24)
+    check_integer("block_size", one.block_size, 1, 1 << 16)
     check_integer("n_blocks", one.n_blocks, 1, 1 << 31)
     check_integer("ranks", one.ranks, 1, 1 << 16)
     check_integer("rank", one.rank, 0, one.ranks - 1)
