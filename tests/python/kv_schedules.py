@@ -145,7 +145,7 @@ class Schedule:
             self.kill_any: chance.choice((0.0, 0.0015, 0.006)),
         }
         self.world.on_start, self.world.on_move = self.see_start, self.see_move
-        self.places, self.stagings, self.counts = {}, {}, {}
+        self.places, self.stagings, self.counts, self.allocations = {}, {}, {}, 0
         self.model = Model(chance.randint(1, 3), chance.randint(1, 4), (4, 4))
         orders = [one for one in ORDERS if one != "HBNC"]
         self.groups = []
@@ -205,6 +205,10 @@ class Schedule:
     def see_start(self, transfer):
         transfer.owners = {}
         for source, at, target, to, size in transfer.rows:
+            if source in self.places:
+                ends = [self.owner(*one)[2] for one in ((source, at), (target, to))]
+                assert None not in ends, "a transfer of blocks that are free"
+                assert ends[0][0] == ends[1][0], f"a transfer from one request to another: {ends}"
             for region, first in ((source, at), (target, to)):
                 if region in self.places:
                     item = self.places[region][2]
@@ -250,11 +254,12 @@ class Schedule:
         size = worker.end.description.block_size
         count = -(-request.n_tokens // size)
         skipped = min(first // size, count)
-        blocks = worker.allocate(count - skipped, object())
+        self.allocations += 1
+        blocks = worker.allocate(count - skipped, (request.name, self.allocations))
         return None if blocks is None else [-1] * skipped + blocks
 
     def begin(self, request, worker):
-        """The engine of `worker` takes the request, if it has blocks. Returns whether it is done."""
+        """The engine takes the request, if it has blocks. Returns whether that is settled."""
         if self.workers.get(worker.name) is not worker or request.name in request.forgotten:
             return True
         is_sender = worker.group.kind is Sender

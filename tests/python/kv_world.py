@@ -24,6 +24,7 @@ class World:
         self.now = 0.0
         self.pace = pace  # the chance of a transfer or message to move in a step
         self.notice = notice  # seconds until a death is noticed
+        self.late_by = 0.4  # seconds, at most, of one message in ten
         self.endpoints, self.regions = {}, {}
         self.transfers, self.messages = [], []
         self.on_start = self.on_move = lambda *_: None
@@ -39,9 +40,9 @@ class World:
             if self.chance.random() < self.pace:
                 transfer.move()
         for message in list(self.messages):
-            if self.chance.random() < self.pace:
+            if self.now >= message[0] and self.chance.random() < self.pace:
                 self.messages.remove(message)
-                link, sender, target, payload = message
+                _, link, sender, target, payload = message
                 if link.is_open and target.alive:
                     target.inbox.append((sender, payload))
 
@@ -53,7 +54,8 @@ class World:
             link.dead, link.dies_at = name, self.now + self.notice
 
     def deliver(self, link, sender, target, payload):
-        self.messages.append((link, sender.name, target, bytes(payload)))
+        late = self.late_by * self.chance.random() if self.chance.random() < 0.1 else 0
+        self.messages.append((self.now + late, link, sender.name, target, bytes(payload)))
 
 
 class Link:

@@ -58,9 +58,10 @@ class Pair:
         """All cells of a request, as float32 [layer, part, token, head, dim]."""
         end = self.ends[name]
         dtype = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-        elements = torch.from_numpy(end.elements).view(dtype[end.description.dtype]).float().numpy()
+        bits = torch.from_numpy(end.elements)
+        elements = bits.view(dtype[end.description.dtype]).float().numpy()
         return np.stack([
-            np.stack([elements[end.cells(table, tokens, layer, part, end.heads)] for part in (0, 1)])
+            [elements[end.cells(table, tokens, layer, part, end.heads)] for part in (0, 1)]
             for layer in end.layers
         ])  # fmt: skip
 
@@ -213,6 +214,25 @@ def test_no_byte_lands_after_the_release(mode):
         assert pair.released[("d0", "r")] == [1]
         assert not any(is_late for region, is_late in writes if region in blocks)
         assert (("d0", "r") in pair.outcomes) == (not seed % 2)
+
+
+@modes
+def test_an_abort_that_overtakes_its_offer(mode):
+    """The sender acknowledges the abort, and ignores the offer that comes after it."""
+    pair, sender, receiver = join(mode)
+    for _ in range(50):
+        pair.step()
+    receiver.offer("r", TARGET, (0, 12), mode=mode)
+    (held,) = pair.world.messages
+    pair.world.messages.clear()
+    receiver.abort("r", "the user left")
+    assert pair.run(("d0", "r"))[0].kind == "aborted"
+    pair.world.on_start = lambda transfer: pytest.fail("a transfer after the abort")
+    pair.world.messages.append(held)
+    sender.begin("r", SOURCE, 12)
+    sender.send_layers("r", range(3), (0, 12))
+    sender.commit("r")
+    assert "0 of 1 receivers have offered" in pair.run(("p0", "r"))[0].cause
 
 
 @modes

@@ -56,22 +56,9 @@ def describe(
         _check_order(one, len(orders))
     tensors = {number: _tensors_of(one) for number, one in caches.items()}
     flat = storages(caches)
-    indexes = {one.data_ptr(): index for index, one in enumerate(flat)}
-    layers, facts = [], set()
-    for number, held in sorted(tensors.items()):
-        if len(held) != len(orders):
-            raise KvError(f"layer {number}: {len(held)} tensors, but `order` names {len(orders)}")
-        parts: list[Layout] = []
-        for tensor, one in zip(held, orders, strict=True):
-            region = indexes[tensor.untyped_storage().data_ptr()]
-            parts += _parts_of(f"layer {number}", tensor, one, region, head_size)
-            facts.add((tensor.shape[one.index("B")], tensor.dtype))
-        layer_scales = (scales or {}).get(number, (1.0,) * len(parts))
-        layers.append(Layer(number, tuple(parts), tuple(layer_scales)))
-    if len(facts) != 1:
-        raise KvError(f"caches: {name}'s layers must be alike in type and blocks, not {facts}")
-    (n_blocks, tensor_type), first = facts.pop(), layers[0].parts
-    found = dtype or str(tensor_type).removeprefix("torch.")
+    layers = _layers_of(tensors, orders, flat, head_size, scales or {})
+    n_blocks, tensor_type = _common(name, tensors, orders)
+    found, first = dtype or str(tensor_type).removeprefix("torch."), layers[0].parts
     sizes = tuple(count_of(part.dim) for part in first)
     held_heads = (0, n_heads) if heads is None else (heads[0], heads[1])
     n_found = _n_heads(next(iter(tensors.values()))[0], orders[0])
@@ -101,6 +88,40 @@ def storages(caches: Caches) -> list[torch.Tensor]:
                 flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
                 found[storage.data_ptr()] = flat.set_(storage)
     return [*found.values()]
+
+
+def _layers_of(
+    tensors: Mapping[int, tuple[torch.Tensor, ...]],
+    orders: tuple[str, ...],
+    flat: list[torch.Tensor],
+    head_size: int | None,
+    scales: Mapping[int, tuple[float, ...]],
+) -> list[Layer]:
+    """Returns the layers by number, their regions as indexes in `flat`."""
+    indexes = {one.data_ptr(): index for index, one in enumerate(flat)}
+    layers = []
+    for number, held in sorted(tensors.items()):
+        if len(held) != len(orders):
+            raise KvError(f"layer {number}: {len(held)} tensors, but `order` names {len(orders)}")
+        parts: list[Layout] = []
+        for tensor, order in zip(held, orders, strict=True):
+            region = indexes[tensor.untyped_storage().data_ptr()]
+            parts += _parts_of(f"layer {number}", tensor, order, region, head_size)
+        layers.append(Layer(number, tuple(parts), scales.get(number, (1.0,) * len(parts))))
+    return layers
+
+
+def _common(
+    name: str, tensors: Mapping[int, tuple[torch.Tensor, ...]], orders: tuple[str, ...]
+) -> tuple[int, torch.dtype]:
+    """Returns the number of blocks and the type that all tensors share."""
+    facts = {
+        (tensor.shape[order.index("B")], tensor.dtype)
+        for held in tensors.values() for tensor, order in zip(held, orders, strict=True)
+    }  # fmt: skip
+    if len(facts) != 1:
+        raise KvError(f"caches: {name}'s layers must be alike in type and blocks, not {facts}")
+    return facts.pop()
 
 
 def _size_of(dtype: str) -> int:

@@ -84,28 +84,10 @@ def plan(
         (source, _Tokens(source, source_blocks, tokens)),
         (target, _Tokens(target, target_blocks, tokens, is_written=True)),
     )
-    made = _Planner(ends, least_bytes)
-    equal_bytes = source.dtype == target.dtype and not encoding
-    pieces: list[Pieces] = []
-    direct: list[Segment] = []
-    packed: list[Segment] = []
+    planner = _Planner(ends, least_bytes, source.dtype == target.dtype and not encoding)
     for share in sorted(wanted, key=lambda one: (one.layer, one.first)):
-        pair = (source.layer(share.layer), target.layer(share.layer))
-        _check_share(share, source, target)
-        cells = [
-            Segment(share.layer, part, first, last, share.first, share.last)
-            for part in range(len(source.head_sizes))
-        ]
-        found = None
-        if equal_bytes and pair[0].scales == pair[1].scales:
-            found = made.pieces_of(share, pair)
-        if found is None:
-            packed += cells
-        else:
-            pieces.append(found)
-            direct += cells
-    whole = join_pieces(np.concatenate(pieces)) if len(pieces) > 1 else [*pieces, _NO_PIECES][0]
-    return Plan(whole, tuple(direct), tuple(packed), wire)
+        planner.add(share)
+    return Plan(planner.pieces(), tuple(planner.direct), tuple(planner.packed), wire)
 
 
 def _check_share(share: Share, *ends: Description) -> None:
@@ -148,6 +130,7 @@ class _Tokens:
         tokens: tuple[int, int],
         is_written: bool = False,
     ) -> None:
+        self.first, self.last = tokens
         self.blocks, self.places = place_tokens(end, blocks, tokens)
         if is_written:
             entries = np.asarray(blocks, np.int64)
@@ -162,16 +145,45 @@ class _Tokens:
 
 
 class _Planner:
-    """Makes the pieces of layers; layers with equal strides share the work."""
+    """Plans shares one after the other; layers with equal strides share the work."""
 
     def __init__(
-        self, ends: tuple[tuple[Description, _Tokens], tuple[Description, _Tokens]], least: int
+        self,
+        ends: tuple[tuple[Description, _Tokens], tuple[Description, _Tokens]],
+        least: int,
+        has_equal_bytes: bool,
     ) -> None:
         self._ends = ends
         self._least = least
+        self._has_equal_bytes = has_equal_bytes
         self._known: dict[object, Pieces | None] = {}
+        self._pieces: list[Pieces] = []
+        self.direct: list[Segment] = []
+        self.packed: list[Segment] = []
 
-    def pieces_of(self, share: Share, pair: tuple[Layer, Layer]) -> Pieces | None:
+    def pieces(self) -> Pieces:
+        """Returns the pieces of all shares that go direct, neighbours joined."""
+        return join_pieces(np.concatenate(self._pieces)) if self._pieces else _NO_PIECES
+
+    def add(self, share: Share) -> None:
+        """Plans one share: direct or packed."""
+        (source, tokens), (target, _) = self._ends
+        _check_share(share, source, target)
+        pair = (source.layer(share.layer), target.layer(share.layer))
+        cells = [
+            Segment(share.layer, part, tokens.first, tokens.last, share.first, share.last)
+            for part in range(len(source.head_sizes))
+        ]
+        found = None
+        if self._has_equal_bytes and pair[0].scales == pair[1].scales:
+            found = self._pieces_of(share, pair)
+        if found is None:
+            self.packed += cells
+        else:
+            self._pieces.append(found)
+            self.direct += cells
+
+    def _pieces_of(self, share: Share, pair: tuple[Layer, Layer]) -> Pieces | None:
         """Returns the pieces of a share of a layer, or None if they are too short."""
         source, target = self._ends[0][0], self._ends[1][0]
         base = [layer.parts[0].offset for layer in pair]

@@ -2,99 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from hetccl._lib import HetcclError
-from hetccl.kv.coverage import Ranges
 from hetccl.kv.description import Description, check_joinable
 from hetccl.kv.errors import KvError
+from hetccl.kv.handoff import Handoff, Job, Request, find_missing
 from hetccl.kv.messages import rows_of
 from hetccl.kv.pack import Blocks, checksum, pack
 from hetccl.kv.plan import place_tokens, plan
 from hetccl.kv.session import Outcome, Peer, Session
-from hetccl.kv.shares import Share
 from hetccl.kv.transfers import Flights, settle
-from hetccl.kv.wire import Segment, Wire, choose_wire, cut
+from hetccl.kv.wire import Segment, choose_wire, cut
 
 _MOST_ENDED = 4096  # requests whose ends are kept, to answer late offers
-
-
-@dataclasses.dataclass
-class _Job:
-    """Cells that the prefill has computed; on a GPU, once `event` has happened."""
-
-    layers: tuple[int, ...]
-    tokens: tuple[int, int]
-    event: Any
-
-
-@dataclasses.dataclass(eq=False)
-class _Handoff:
-    """An offer of one receiver."""
-
-    peer: Peer
-    number: int
-    request: str
-    is_pull: bool
-    tokens: tuple[int, int]
-    blocks: list[int]
-    shares: list[Share]
-    wire: Wire
-    lease: float
-    expires: float
-    flights: Flights
-    jobs: deque[_Job] = dataclasses.field(default_factory=deque)
-    chunks: deque[list[Segment]] = dataclasses.field(default_factory=deque)
-    grants: deque[int] = dataclasses.field(default_factory=deque)
-    staged: set[int] = dataclasses.field(default_factory=set)  # pull: slots that it may read
-    reserved: deque[int] = dataclasses.field(default_factory=deque)  # own slots, for next chunks
-    wanted: int = 0  # slots asked for, and not granted yet
-    waits_since: float | None = None
-    is_committed: bool = False
-    is_finished: bool = False
-    is_fenced: bool = False  # the receiver has no transfer under way, and begins none
-    is_over: bool = False
-    failure: tuple[str, str] | None = None
-    failed_at: float = 0.0
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nobody reads the source's blocks for it any more."""
-        if self.is_over:
-            return True
-        sent = self.is_committed and self.flights.is_quiet
-        return sent and (self.is_finished or not self.is_pull)
-
-    @property
-    def n_cells(self) -> int:
-        heads = sum(share.last - share.first for share in self.shares)
-        return heads * (self.tokens[1] - self.tokens[0]) * len(self.wire.head_sizes)
-
-
-@dataclasses.dataclass(eq=False)
-class _Request:
-    blocks: Blocks
-    n_tokens: int
-    receivers: int
-    lease: float
-    expires: float
-    handoffs: list[_Handoff] = dataclasses.field(default_factory=list)
-    announced: Ranges = dataclasses.field(default_factory=Ranges)
-    jobs: list[_Job] = dataclasses.field(default_factory=list)
-    is_committed: bool = False
-    is_released: bool = False
-    failure: tuple[str, str] | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the engine has sent all, and all receivers have offered."""
-        return self.is_committed and len(self.handoffs) >= self.receivers
 
 
 class Sender(Session):
@@ -108,9 +34,9 @@ class Sender(Session):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._requests: dict[str, _Request] = {}
-        self._handoffs: list[_Handoff] = []
-        self._parked: list[_Handoff] = []  # offers of requests that have not begun
+        self._requests: dict[str, Request] = {}
+        self._handoffs: list[Handoff] = []
+        self._parked: list[Handoff] = []  # offers of requests that have not begun
         self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     def begin(
@@ -134,12 +60,11 @@ class Sender(Session):
             raise KvError(f"receivers is {receivers}: a request has at least one")
         place_tokens(self.description, blocks, (0, n_tokens))
         seconds = self.options.lease if lease is None else lease
-        self._requests[request] = _Request(
+        self._requests[request] = Request(
             blocks, n_tokens, receivers, seconds, self._clock() + seconds
         )
         self._ended.pop(request, None)
-        for handoff in [one for one in self._parked if one.request == request]:
-            self._parked.remove(handoff)
+        for handoff in self._unpark(lambda one: one.request == request):
             self._accept(handoff)
 
     def send_layers(self, request: str, layers: Iterable[int], tokens: tuple[int, int]) -> bool:
@@ -169,7 +94,7 @@ class Sender(Session):
         if self._cache.device.type == "cuda":
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(self._cache.device))
-        job = _Job(numbers, (first, last), event)
+        job = Job(numbers, (first, last), event)
         found.jobs.append(job)
         for handoff in found.handoffs:
             if handoff.failure is None:
@@ -183,7 +108,7 @@ class Sender(Session):
         if found is None or found.failure is not None:
             return False
         for handoff in found.handoffs:
-            if handoff.failure is None and (missing := _missing(found, handoff)):
+            if handoff.failure is None and (missing := find_missing(found, handoff)):
                 raise KvError(missing)
         found.is_committed = True
         found.expires = self._clock() + found.lease
@@ -214,9 +139,8 @@ class Sender(Session):
     def _abort_all(self, cause: str) -> None:
         for name, request in self._requests.items():
             self._fail(name, request, "closed", cause)
-        for handoff in self._parked:
+        for handoff in self._unpark(lambda _: True):
             self._refuse(handoff, "closed", cause)
-        self._parked = []
 
     def _check_peer(self, description: Description) -> None:
         check_joinable(self.description, description)
@@ -231,7 +155,7 @@ class Sender(Session):
             for number in values["numbers"]:
                 self._touch(peer.handoffs.get(number))
             return
-        handoff: _Handoff | None = peer.handoffs.get(values["number"])
+        handoff: Handoff | None = peer.handoffs.get(values["number"])
         if kind == "abort":
             self._take_abort(peer, handoff, values)
         elif handoff is None:
@@ -259,7 +183,7 @@ class Sender(Session):
             ending = {"number": values["number"], "reason": "refused", "cause": str(error)}
             self._send(peer, "aborted", **ending)
             return
-        handoff = _Handoff(
+        handoff = Handoff(
             peer, values["number"], values["request"], values["mode"] == "pull", values["tokens"],
             values["blocks"], values["shares"], wire, values["lease"],
             self._clock() + values["lease"],
@@ -273,7 +197,7 @@ class Sender(Session):
         else:
             self._parked.append(handoff)
 
-    def _accept(self, handoff: _Handoff) -> None:
+    def _accept(self, handoff: Handoff) -> None:
         request = self._requests[handoff.request]
         refusal = ""
         if len(request.handoffs) >= request.receivers:
@@ -283,7 +207,7 @@ class Sender(Session):
                 f"request {handoff.request} has {request.n_tokens} tokens, not {handoff.tokens}"
             )
         elif request.is_committed:
-            refusal = _missing(request, handoff)
+            refusal = find_missing(request, handoff)
         if request.failure is not None or refusal:
             self._refuse(handoff, *(request.failure or ("refused", refusal)))
             return
@@ -291,11 +215,17 @@ class Sender(Session):
         request.handoffs.append(handoff)
         self._handoffs.append(handoff)
 
-    def _refuse(self, handoff: _Handoff, kind: str, cause: str) -> None:
+    def _unpark(self, is_chosen: Callable[[Handoff], bool]) -> list[Handoff]:
+        """Removes and returns parked offers."""
+        chosen = [one for one in self._parked if is_chosen(one)]
+        self._parked = [one for one in self._parked if not is_chosen(one)]
+        return chosen
+
+    def _refuse(self, handoff: Handoff, kind: str, cause: str) -> None:
         handoff.peer.handoffs.pop(handoff.number, None)
         self._send(handoff.peer, "aborted", number=handoff.number, reason=kind, cause=cause[:2000])
 
-    def _take_abort(self, peer: Peer, handoff: _Handoff | None, values: dict[str, Any]) -> None:
+    def _take_abort(self, peer: Peer, handoff: Handoff | None, values: dict[str, Any]) -> None:
         """Acknowledges an abort, at once if nothing is under way."""
         if handoff is not None and handoff in self._handoffs:
             handoff.is_fenced = True
@@ -305,21 +235,21 @@ class Sender(Session):
         peer.seen.add(values["number"])
         if handoff is not None:
             peer.handoffs.pop(handoff.number)
-            self._parked.remove(handoff)
+            self._unpark(lambda one: one is handoff)
         ending = {name: values[name] for name in ("number", "reason", "cause")}
         self._send(peer, "aborted", **ending)
 
-    def _touch(self, handoff: _Handoff | None) -> None:
+    def _touch(self, handoff: Handoff | None) -> None:
         if handoff is not None:
             handoff.expires = self._clock() + handoff.lease
 
-    def _check_grant(self, handoff: _Handoff, slots: list[int]) -> list[int]:
+    def _check_grant(self, handoff: Handoff, slots: list[int]) -> list[int]:
         if len(slots) > handoff.wanted or any(slot >= handoff.peer.slots for slot in slots):
             raise KvError(f"slots {slots[:20]} were granted, and {handoff.wanted} were wanted")
         return slots
 
     def _forget_peer(self, peer: Peer, cause: str) -> None:
-        self._parked = [one for one in self._parked if one.peer is not peer]
+        self._unpark(lambda one: one.peer is peer)
         for handoff in self._handoffs:
             if handoff.peer is peer:
                 handoff.is_fenced = True
@@ -350,7 +280,7 @@ class Sender(Session):
         for name, request in list(self._requests.items()):
             self._conclude(name, request)
 
-    def _advance(self, handoff: _Handoff) -> None:
+    def _advance(self, handoff: Handoff) -> None:
         """Starts the transfers of a hand-off that may start now."""
         request = self._requests[handoff.request]
         try:
@@ -369,7 +299,7 @@ class Sender(Session):
             handoff.is_committed = True
             self._send(handoff.peer, "commit", number=handoff.number, cells=handoff.n_cells)
 
-    def _start_job(self, request: _Request, handoff: _Handoff, job: _Job) -> None:
+    def _start_job(self, request: Request, handoff: Handoff, job: Job) -> None:
         first = max(job.tokens[0], handoff.tokens[0])
         last = min(job.tokens[1], handoff.tokens[1])
         chosen = {*job.layers}
@@ -400,7 +330,7 @@ class Sender(Session):
         most = min(self._slots.slot_bytes, handoff.peer.slot_bytes)
         handoff.chunks.extend(cut(made.packed, made.wire, most))
 
-    def _checksum(self, request: _Request, segments: Sequence[Segment]) -> int | None:
+    def _checksum(self, request: Request, segments: Sequence[Segment]) -> int | None:
         if not self.options.checksum:
             return None
         found = 0
@@ -408,7 +338,7 @@ class Sender(Session):
             found = checksum(self._cache.gather(request.blocks, segment), found)
         return found
 
-    def _start_chunks(self, request: _Request, handoff: _Handoff) -> None:
+    def _start_chunks(self, request: Request, handoff: Handoff) -> None:
         """Starts chunks that have a slot at both ends.
 
         A hand-off takes its own slot before it asks for the receiver's, so a granted slot is
@@ -424,7 +354,7 @@ class Sender(Session):
             self._start_chunk(request, handoff, handoff.reserved.popleft())
             self._reserve_slots(handoff)
 
-    def _reserve_slots(self, handoff: _Handoff) -> None:
+    def _reserve_slots(self, handoff: Handoff) -> None:
         """Takes slots for the next chunks, at most half of all, and asks for as many credits."""
         most = min(len(handoff.chunks), max(1, self.options.slots // 2))
         while len(handoff.reserved) < most:
@@ -436,7 +366,7 @@ class Sender(Session):
         if not handoff.is_pull:
             self._want_slots(handoff)
 
-    def _start_chunk(self, request: _Request, handoff: _Handoff, slot: int) -> None:
+    def _start_chunk(self, request: Request, handoff: Handoff, slot: int) -> None:
         """Packs the next chunk into `slot` and sends it, or offers it to be read."""
         chunk, peer = handoff.chunks.popleft(), handoff.peer
         began = self._clock()
@@ -470,7 +400,7 @@ class Sender(Session):
             raise
         handoff.flights.add(transfer, ended=lambda: self._slots.give(slot))
 
-    def _want_slots(self, handoff: _Handoff) -> None:
+    def _want_slots(self, handoff: Handoff) -> None:
         missing = len(handoff.reserved) - len(handoff.grants) - handoff.wanted
         if missing <= 0:
             return
@@ -480,7 +410,7 @@ class Sender(Session):
             self.metrics.credit_waits += 1
         self._send(handoff.peer, "want", number=handoff.number, slots=missing)
 
-    def _end_wait(self, handoff: _Handoff) -> None:
+    def _end_wait(self, handoff: Handoff) -> None:
         if handoff.waits_since is not None:
             self.metrics.credit_wait_ms += 1000 * (self._clock() - handoff.waits_since)
             handoff.waits_since = None
@@ -504,19 +434,18 @@ class Sender(Session):
                     f"{handoff.peer.name} did not renew request {handoff.request} for "
                     f"{handoff.lease:g} s",
                 )  # fmt: skip
-        for handoff in [one for one in self._parked if now > one.expires]:
-            self._parked.remove(handoff)
+        for handoff in self._unpark(lambda one: now > one.expires):
             self.metrics.leases_expired += 1
             cause = f"request {handoff.request} was not begun within {handoff.lease:g} s"
             self._refuse(handoff, "lease", cause)
 
-    def _fail(self, name: str, request: _Request, kind: str, cause: str) -> None:
+    def _fail(self, name: str, request: Request, kind: str, cause: str) -> None:
         request.failure = request.failure or (kind, cause)
         for handoff in request.handoffs:
             self._fail_handoff(handoff, kind, cause)
         self._ended[name] = (kind, cause)
 
-    def _fail_handoff(self, handoff: _Handoff, kind: str, cause: str) -> None:
+    def _fail_handoff(self, handoff: Handoff, kind: str, cause: str) -> None:
         """Begins to end a hand-off: no transfer starts, and those under way are cancelled."""
         if handoff.failure is not None or handoff.is_over:
             return
@@ -531,7 +460,7 @@ class Sender(Session):
             ending = {"number": handoff.number, "reason": kind, "cause": cause[:2000]}
             self._send(handoff.peer, "abort", **ending)
 
-    def _conclude_handoff(self, handoff: _Handoff) -> None:
+    def _conclude_handoff(self, handoff: Handoff) -> None:
         """Ends a hand-off once no byte of it moves any more."""
         if handoff.failure is None:
             if not (handoff.is_finished and handoff.is_committed and handoff.flights.is_quiet):
@@ -550,7 +479,7 @@ class Sender(Session):
             self._refuse(handoff, *handoff.failure)
         handoff.peer.handoffs.pop(handoff.number, None)
 
-    def _conclude(self, name: str, request: _Request) -> None:
+    def _conclude(self, name: str, request: Request) -> None:
         is_full = len(request.handoffs) >= request.receivers
         all_over = all(one.is_over for one in request.handoffs)
         # Receivers that have all failed end a request whose prefill still computes.
@@ -572,15 +501,3 @@ class Sender(Session):
         else:
             self.metrics.requests_ok += 1
         self._outcomes.append(Outcome(name, kind, cause, request.blocks))
-
-
-def _missing(request: _Request, handoff: _Handoff) -> str:
-    """Returns a sentence that names a layer which was not sent, or ""."""
-    for share in handoff.shares:
-        if not request.announced.covers(share.layer, handoff.tokens):
-            first, last = handoff.tokens
-            return (
-                f"request {handoff.request}: layer {share.layer} was not sent for all of tokens "
-                f"{first} to {last - 1}, which {handoff.peer.name} has asked for"
-            )
-    return ""
