@@ -7,7 +7,7 @@ import pytest
 import torch
 from kv_caches import LATENT_ORDERS, ORDERS, TYPES, End, Model, table_of
 
-from hetccl.kv import Cache, KvError, convert, fold_scale, plan
+from hetccl.kv import Cache, KvError, convert, describe, fold_scale, plan
 from hetccl.kv.codes import decode, encode
 from hetccl.kv.pack import pack, unpack
 from hetccl.kv.wire import Segment, cut
@@ -86,6 +86,48 @@ def test_packed_cells_arrive_in_unlike_layouts(seed):
 
 TABLES = [np.array([2, 0, 4]), np.array([1, 5, 3])]
 FLOATS = ("bfloat16", "float16", "float32")
+
+
+def device_cache(end, order):
+    """A cache on the device under test, with the end's layout of each layer and its values."""
+    caches = {
+        layer: [one.to(DEVICE) for one in held] if isinstance(held, list) else held.to(DEVICE)
+        for layer, held in end.caches.items()
+    }
+    one = end.description
+    made = describe(
+        caches, order, name=one.name, n_layers=one.n_layers, n_heads=one.n_heads,
+        head_size=one.head_sizes[0], dtype=one.dtype,
+    )  # fmt: skip
+    return Cache(made, caches)
+
+
+@pytest.mark.parametrize("types", [("bfloat16",) * 2, ("bfloat16", "float16"), (FN, FNUZ)], ids=str)
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_caches_on_the_device_under_test(order, types):
+    """From a cache of another layout on the host, through staging on the device, and back."""
+    model, chance = Model(2, 3, (8, 8)), np.random.default_rng(2)
+    host = End("p", model, "SBNHD", block_size=4, chance=chance, dtype=types[0])
+    device = device_cache(End("d", model, order, block_size=6, dtype=types[1]), order)
+    back = End("b", model, "BSHND", block_size=4, dtype=types[1])
+    tables = [np.array([2, 0, 4]), np.array([5, 1])]
+    ends = (caches_of(host), device, caches_of(back))
+    for source, target, table, other in (
+        (ends[0], ends[1], tables[0], tables[1]),
+        (ends[1], ends[2], tables[1], tables[0]),
+    ):
+        made = plan(
+            source.description, target.description, table, other, (1, 11), least_bytes=10**9
+        )
+        for chunk in cut(made.packed, made.wire, 600):
+            staging = torch.zeros(600, dtype=torch.uint8, device=DEVICE)
+            pack(source, table, chunk, made.wire, target.description, staging)
+            unpack(target, other, chunk, made.wire, staging)
+    for part in (0, 1):
+        cells = Segment(1, part, 1, 11, 0, 3)
+        wanted = convert(ends[0].gather(tables[0], cells), *types)
+        found = ends[2].gather(tables[0], cells)
+        assert torch.equal(found.view(torch.uint8), wanted.view(torch.uint8))
 
 
 def float_ends(source_type, target_type, values):

@@ -216,6 +216,21 @@ def test_no_byte_lands_after_the_release(mode):
         assert (("d0", "r") in pair.outcomes) == (not seed % 2)
 
 
+def test_offers_that_overtake_the_hello_are_kept():
+    pair, sender, receiver = join()
+    (hello,) = pair.world.messages
+    pair.world.messages.clear()
+    receiver.offer("r", TARGET, (0, 12))
+    sender.begin("r", SOURCE, 12)
+    for _ in range(50):
+        pair.step()
+    assert sender.peers == []
+    pair.world.messages.append(hello)
+    sender.send_layers("r", range(3), (0, 12))
+    sender.commit("r")
+    assert pair.run(("d0", "r"))[0].ok
+
+
 @modes
 def test_an_abort_that_overtakes_its_offer(mode):
     """The sender acknowledges the abort, and ignores the offer that comes after it."""

@@ -82,17 +82,19 @@ def encode(values: torch.Tensor, encoding: str) -> tuple[torch.Tensor, torch.Ten
     """
     if encoding not in ("int8", "e4m3"):
         raise KvError(f'encoding is {encoding!r}: it must be "int8" or "e4m3"')
-    wide = values.to(torch.float32)
-    largest = wide.abs().amax(-1)
+    wide = values.to(torch.float32, copy=True)
+    low, high = torch.aminmax(wide, dim=-1)  # NaN if one is
+    largest = torch.maximum(high, -low)
     scales = largest / (_INT8_LARGEST if encoding == "int8" else _E4M3_LARGEST)
     scales = torch.where(scales < _LEAST_SCALE, torch.zeros_like(scales), scales)
     scales = torch.where(torch.isfinite(largest), scales, torch.full_like(scales, torch.nan))
-    is_usable = (scales > 0).unsqueeze(-1)
-    ratio = torch.where(is_usable, wide / scales.unsqueeze(-1), torch.zeros_like(wide))
+    # Rows without a scale are tiny, so that they round to zero, or become NaN whatever the codes.
+    divisors = torch.where(scales > 0, scales, torch.ones_like(scales))
+    wide.div_(divisors.unsqueeze(-1))
     if encoding == "int8":
-        codes = ratio.round().clamp(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
+        codes = wide.round_().clamp_(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
     else:
-        codes = ratio.clamp(-_E4M3_LARGEST, _E4M3_LARGEST).to(torch.float8_e4m3fn)
+        codes = wide.clamp_(-_E4M3_LARGEST, _E4M3_LARGEST).to(torch.float8_e4m3fn)
     return scales, codes.view(torch.uint8)
 
 

@@ -50,11 +50,30 @@ class Cache:
     def gather(self, blocks: Blocks, segment: Segment) -> torch.Tensor:
         """Returns the cells of `segment` as [tokens, heads, head size] of the cache's type.
         `blocks` is the request's table, as in `hetccl.kv.plan.plan`."""
-        view, index, heads = self._find(blocks, segment)
         size = self.description.head_sizes[segment.part]
-        selected = view[(slice(None),) * len(index) + (heads,)]
-        found = selected[index].reshape(segment.n_tokens, segment.n_heads, size)
-        return found.view(TORCH_TYPES[self.description.dtype])
+        found = self._gather_blocks(blocks, segment)
+        if found is None:
+            view, index, heads = self._find(blocks, segment)
+            found = view[(slice(None),) * len(index) + (heads,)][index]
+        return found.reshape(segment.n_tokens, segment.n_heads, size).view(
+            TORCH_TYPES[self.description.dtype]
+        )
+
+    def _gather_blocks(self, blocks: Blocks, segment: Segment) -> torch.Tensor | None:
+        """Gathers whole blocks, several times as fast as tokens, and drops the tokens outside.
+        Returns None where most would be dropped."""
+        one = self.description
+        size, first, last = one.block_size, segment.first_token, segment.last_token
+        begin, end = first // size, -(-last // size)
+        if segment.n_tokens * 2 < (end - begin) * size:
+            return None
+        place_tokens(one, blocks, (first, last))  # checks the table
+        layout, heads = self._place(segment)
+        table = torch.from_numpy(np.array(blocks[begin:end], np.int64)).to(self.device)
+        view = self._view(layout)[(slice(None),) * (1 + len(layout.token)) + (heads,)]
+        found = view.index_select(0, table)
+        tokens = found.reshape((end - begin) * size, *found.shape[1 + len(layout.token) :])
+        return tokens[first - begin * size : last - begin * size]
 
     def scatter(self, blocks: Blocks, segment: Segment, values: torch.Tensor) -> None:
         """Writes `values`, [tokens, heads, head size] of the cache's type, to the cells of
@@ -71,10 +90,7 @@ class Cache:
         """Returns the layout as a view [block, token..., head, dim...], the indexes of its blocks
         and tokens, and the heads."""
         one = self.description
-        layout = one.layer(segment.layer).parts[segment.part]
-        first = segment.first_head - one.heads[0]
-        if not 0 <= first < first + segment.n_heads <= one.n_held:
-            raise KvError(f"{one.name} does not hold all heads of {segment}")
+        layout, heads = self._place(segment)
         tokens = (segment.first_token, segment.last_token)
         table, places = place_tokens(one, blocks, tokens)
         index: list[NDArray[np.int64]] = [table]
@@ -84,7 +100,16 @@ class Cache:
             index.append(places // step % count)
         device = self.device
         on_device = tuple(torch.from_numpy(np.ascontiguousarray(at)).to(device) for at in index)
-        return self._view(layout), on_device, slice(first, first + segment.n_heads)
+        return self._view(layout), on_device, heads
+
+    def _place(self, segment: Segment) -> tuple[Layout, slice]:
+        """Returns the layout of a segment's part, and its heads as they are indexed."""
+        one = self.description
+        first = segment.first_head - one.heads[0]
+        if not 0 <= first < first + segment.n_heads <= one.n_held:
+            raise KvError(f"{one.name} does not hold all heads of {segment}")
+        layout = one.layer(segment.layer).parts[segment.part]
+        return layout, slice(first, first + segment.n_heads)
 
     def _view(self, layout: Layout) -> torch.Tensor:
         one = self.description

@@ -13,8 +13,8 @@ from hetccl.kv.layout import Splits
 Offsets = NDArray[np.int64]
 Pieces = NDArray[np.int64]  # [n, 5]: source region, offset, target region, offset, bytes
 Dim = tuple[int, int, int]  # count, stride at the source, stride at the target
-# Joined across blocks, pieces may grow. Below 1 / 64 of the least length none is even listed.
-_MOST_GROWTH = 64
+# Joined across blocks, pieces may grow. Below 1 / 4 of the least length none is even listed.
+_MOST_GROWTH = 4
 
 
 def join_pieces(pieces: Pieces) -> Pieces:
