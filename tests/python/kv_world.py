@@ -197,7 +197,8 @@ class FakeEndpoint:
 
     def _start(self, peer, blocks, columns, notification):
         assert blocks.dtype == np.int64
-        assert blocks.ndim == 2
+        assert blocks.shape[1:] == (5,)
+        assert blocks.flags.c_contiguous
         peer.link.check(self)
         other = peer.link.other(self)
         for local, at, remote, to, size in blocks.tolist():

@@ -353,10 +353,16 @@ def test_what_an_engine_asks_wrongly_is_named():
     pair, sender, receiver = join()
     with pytest.raises(KvError, match="p9 is not connected"):
         receiver.offer("r", TARGET, (0, 12), ["p9"])
+    with pytest.raises(KvError, match="a sender is listed twice"):
+        receiver.offer("r", TARGET, (0, 12), ["p0", "p0"])
     with pytest.raises(KvError, match="block twice"):
         receiver.offer("r", [1, 1, 2], (0, 12))
     with pytest.raises(KvError, match="no source holds"):
         receiver.offer("r", TARGET, (0, 12), [])
+    with pytest.raises(KvError, match="a message of kind offer takes"):
+        receiver.offer("r" * 5_000_000, TARGET, (0, 12))
+    with pytest.raises(KvError, match="slots is 0"):
+        Options(slots=0)
     with pytest.raises(KvError, match="mode is"):
         receiver.offer("r", TARGET, (0, 12), mode="both")
     receiver.offer("r", TARGET, (0, 12))

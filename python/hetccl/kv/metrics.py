@@ -24,8 +24,8 @@ class Metrics:
     pack_ms: float = 0.0
     credit_waits: int = 0  # a sender had chunks, and no slot at the receiver
     credit_wait_ms: float = 0.0
-    staging_waits: int = 0  # chunks waited for a slot at this end
-    transfer_waits: int = 0  # work waited because most_transfers were under way
+    staging_waits: int = 0  # polls of a hand-off in which chunks had no slot at this end
+    transfer_waits: int = 0  # polls of a hand-off in which most_transfers were under way
     leases_expired: int = 0
     aborts: int = 0  # requests aborted by this end's engine
     peers_lost: int = 0

@@ -50,7 +50,6 @@ class _Link:
 @dataclasses.dataclass(eq=False)
 class _Request:
     blocks: Blocks
-    table: list[int]
     tokens: tuple[int, int]
     lease: float
     links: list[_Link]
@@ -87,8 +86,9 @@ class Receiver(Session):
         """Offers `blocks` for `tokens`, [first, last), of a request.
 
         `blocks` is the request's block table, as in `hetccl.kv.plan.plan`: with a partial hit,
-        `tokens` begin after the cached ones. `senders` are names of connected peers, which together
-        hold what this end holds; default: all. `mode` "push" lets senders write into the blocks;
+        `tokens` begin after the cached ones. `senders` are the ranks of the worker that computes
+        the request, by name: connected peers that together hold what this end holds; default: all
+        peers. `mode` "push" lets senders write into the blocks;
         with "pull" this end reads from theirs. `encoding` ("int8", "e4m3") takes a byte an element
         on the wire, with the error that `hetccl.kv.codes.encode` states. A sender that is silent
         for `lease` seconds (default: the options') fails the request. Raises KvError for a request
@@ -101,6 +101,8 @@ class Receiver(Session):
         names = self.peers if senders is None else list(senders)
         if unknown := [name for name in names if name not in self._peers]:
             raise KvError(f"request {request}: {unknown[0]} is not connected")
+        if len({*names}) < len(names):
+            raise KvError(f"request {request}: a sender is listed twice: {names}")
         peers = [self._peers[name] for name in names]
         self._check_table(blocks, tokens)
         seconds = self.options.lease if lease is None else lease
@@ -110,17 +112,19 @@ class Receiver(Session):
             for peer, shares in zip(peers, divided, strict=True) if shares
         ]  # fmt: skip
         table = np.asarray(blocks, np.int64).tolist()
-        self._requests[request] = _Request(blocks, table, tokens, seconds, links)
-        for link in links:
-            link.peer.last_number += 1
-            link.number = link.peer.last_number
-            link.peer.handoffs[link.number] = link
-        for link in links:
-            self._send(
-                link.peer, "offer", number=link.number, request=request, mode=mode,
-                tokens=list(tokens), blocks=table, encoding=encoding, lease=seconds,
+        offers = [
+            self._message(
+                "offer", number=link.number, request=request, mode=mode, tokens=list(tokens),
+                blocks=table, encoding=encoding, lease=seconds,
                 shares=[[share.layer, share.first, share.last] for share in link.shares],
-            )  # fmt: skip
+            )
+            for link in links
+        ]  # fmt: skip
+        self._requests[request] = _Request(blocks, tokens, seconds, links)
+        for link, message in zip(links, offers, strict=True):
+            link.peer.last_number = link.number
+            link.peer.handoffs[link.number] = link
+            self._post(link.peer, message)
 
     def abort(
         self, request: str, cause: str = "the decode was aborted", forget: bool = False
@@ -170,7 +174,7 @@ class Receiver(Session):
         lease: float,
     ) -> _Link:
         return _Link(
-            peer, 0, request, shares,
+            peer, peer.last_number + 1, request, shares,
             choose_wire(peer.description, self.description, encoding),
             Coverage(shares, tokens, len(self.description.head_sizes)),
             self._clock() + lease,
@@ -313,7 +317,7 @@ class Receiver(Session):
         if not made.direct:
             raise KvError("ready names cells that do not go direct")
         link.coverage.check(made.direct)
-        blocks = made.pieces[:, [2, 3, 0, 1, 4]]
+        blocks = np.ascontiguousarray(made.pieces[:, [2, 3, 0, 1, 4]])
         proof, segments = values["checksum"], list(made.direct)
         self._get(request, link, blocks, b"", lambda: self._land(request, link, segments, proof))
         self.metrics.pieces += len(made.pieces)

@@ -56,8 +56,8 @@ class Sender(Session):
         """
         if request in self._requests:
             raise KvError(f"request {request} was begun before, and has not ended")
-        if receivers < 1:
-            raise KvError(f"receivers is {receivers}: a request has at least one")
+        if receivers < 1 or n_tokens < 0:
+            raise KvError(f"request {request}: {receivers} receivers, {n_tokens} tokens")
         place_tokens(self.description, blocks, (0, n_tokens))
         seconds = self.options.lease if lease is None else lease
         self._requests[request] = Request(
@@ -395,7 +395,7 @@ class Sender(Session):
         try:
             note = self._message("chunk", slot=target, **facts)
             transfer = self._endpoint.put(peer.handle, blocks, note)
-        except HetcclError:
+        except BaseException:
             self._slots.give(slot)
             raise
         handoff.flights.add(transfer, ended=lambda: self._slots.give(slot))

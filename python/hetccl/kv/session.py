@@ -64,6 +64,11 @@ class Options:
     checksum: bool = False
     least_piece: int = LEAST_PIECE
 
+    def __post_init__(self) -> None:
+        for name in ("slots", "slot_bytes", "lease", "most_transfers"):
+            if not getattr(self, name) > 0:
+                raise KvError(f"{name} is {getattr(self, name)}: it must be positive")
+
 
 class Seen:
     """Numbers of hand-offs that a peer has used: 1, 2, ... in any order."""
@@ -172,7 +177,8 @@ class Session:
     def poll(self) -> list[Outcome]:
         """Makes progress, without waiting, and returns the requests that have ended, each exactly
         once. Call it often: it takes in messages, moves chunks, and renews leases. Raises no error
-        of a peer: those are causes of outcomes."""
+        of a peer: those are causes of outcomes. A peer that introduces itself is connected to in
+        this call, which may take as long as a connection does."""
         self._receive()
         self._step()
         self._renew()
@@ -284,17 +290,20 @@ class Session:
 
     def _send(self, peer: Peer, kind: str, **values: Any) -> bool:
         """Sends a message; a peer that takes none is lost. Returns whether it was sent."""
+        return self._post(peer, self._message(kind, **values))
+
+    def _post(self, peer: Peer, message: bytes) -> bool:
         if self._peers.get(peer.name) is not peer:
             return False
         try:
-            self._endpoint.notify(peer.handle, messages.encode(kind, self._token, **values))
+            self._endpoint.notify(peer.handle, message)
         except HetcclError as error:
             self._lose(peer, str(error))
             return False
         return True
 
     def _message(self, kind: str, **values: Any) -> bytes:
-        """Returns a transfer's notification."""
+        """Returns a message, or a transfer's notification. Raises KvError if it is too long."""
         return messages.encode(kind, self._token, **values)
 
     def _lose(self, peer: Peer, cause: str) -> None:
