@@ -437,6 +437,41 @@ def test_a_restarted_peer_is_a_new_session():
     assert pair.run(("d0", "r2"))[0].ok
 
 
+def sizes(session):
+    """The lengths of all that a session and its peers keep, but for the bounded list of ends."""
+    kept = [vars(session), *map(vars, session._peers.values())]
+    kept += [vars(peer.seen) for peer in session._peers.values()]
+    return {
+        name: len(value) for fields in kept for name, value in fields.items()
+        if hasattr(value, "__len__") and name not in ("_ended", "_token", "token", "name")
+    }  # fmt: skip
+
+
+@modes
+def test_nothing_is_kept_of_requests_that_have_ended(mode):
+    pair, sender, receiver = join(mode, 8, *LAYOUTS["packed"])
+    seen = []
+    for i in range(60):
+        request = f"r{i}"
+        receiver.offer(request, TARGET, (0, 12), mode=mode)
+        sender.begin(request, SOURCE, 12)
+        sender.send_layers(request, range(3), (0, 12))
+        sender.commit(request)
+        for _ in range(i % 9):
+            pair.step()
+        if i % 3 == 0:
+            receiver.abort(request, forget=i % 2 == 0)
+        elif i % 3 == 1:
+            sender.abort(request)
+        while not (receiver._is_idle and sender._is_idle):
+            pair.step()
+        while pair.world.messages:
+            pair.step()
+        seen.append((sizes(sender), sizes(receiver)))
+    assert seen[9] == seen[-1]
+    assert len(pair.released) > 30
+
+
 @modes
 def test_close_ends_all_and_leaves_nothing(mode):
     pair, sender, receiver = join(mode)

@@ -67,8 +67,7 @@ class Receiver(Session):
     `release(request, blocks)` is called exactly once. Not thread-safe.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def _start(self) -> None:
         self._requests: dict[str, _Request] = {}
         self._waiting: deque[_Link] = deque()  # links that want slots
 

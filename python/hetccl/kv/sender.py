@@ -32,8 +32,7 @@ class Sender(Session):
     cause. Not thread-safe.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def _start(self) -> None:
         self._requests: dict[str, Request] = {}
         self._handoffs: list[Handoff] = []
         self._parked: list[Handoff] = []  # offers of requests that have not begun

@@ -106,7 +106,13 @@ class Peer:
 
 
 class Session:
-    """The base of `Sender` and `Receiver`. Not thread-safe: one thread makes all calls."""
+    """The base of `Sender` and `Receiver`. Not thread-safe: one thread makes all calls.
+
+    Registers the memory of `cache` and staging with `endpoint`, a `hetccl.Endpoint` that serves
+    this session alone. `release(request, blocks)` is called exactly once for each request whose
+    blocks become free (the subclasses say when); it must not call the session. `clock` returns
+    monotonic seconds, and `close` waits by `sleep`; tests give their own.
+    """
 
     def __init__(
         self,
@@ -118,9 +124,6 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Registers the cache's memory and staging with `endpoint`, which serves this session
-        alone. `release(request, blocks)` is called exactly once for each request whose blocks end
-        unused (see the subclasses); it must not call the session."""
         self.options = options or Options()
         self.metrics = Metrics()
         self._endpoint = endpoint
@@ -137,6 +140,7 @@ class Session:
         self._early: dict[tuple[str, str], list[tuple[str, dict[str, Any]]]] = {}
         self._lost_tokens: deque[str] = deque(maxlen=_MOST_LOST)
         self._outcomes: list[Outcome] = []
+        self._start()
 
     @property
     def peers(self) -> list[str]:
@@ -204,6 +208,10 @@ class Session:
         return outcomes + self.poll()
 
     # The subclasses' parts.
+
+    def _start(self) -> None:
+        """Makes the subclass's records."""
+        raise NotImplementedError
 
     @property
     def _is_idle(self) -> bool:
