@@ -216,16 +216,22 @@ def test_no_byte_lands_after_the_release(mode):
         assert (("d0", "r") in pair.outcomes) == (not seed % 2)
 
 
+def hold(world, text):
+    """Takes a message out of the world, to be put back later."""
+    (held,) = [message for message in world.messages if text in message[-1]]
+    world.messages.remove(held)
+    return held
+
+
 def test_offers_that_overtake_the_hello_are_kept():
     pair, sender, receiver = join()
-    (hello,) = pair.world.messages
-    pair.world.messages.clear()
+    held = hold(pair.world, b'"hello"')
     receiver.offer("r", TARGET, (0, 12))
     sender.begin("r", SOURCE, 12)
     for _ in range(50):
         pair.step()
     assert sender.peers == []
-    pair.world.messages.append(hello)
+    pair.world.messages.append(held)
     sender.send_layers("r", range(3), (0, 12))
     sender.commit("r")
     assert pair.run(("d0", "r"))[0].ok
@@ -238,8 +244,7 @@ def test_an_abort_that_overtakes_its_offer(mode):
     for _ in range(50):
         pair.step()
     receiver.offer("r", TARGET, (0, 12), mode=mode)
-    (held,) = pair.world.messages
-    pair.world.messages.clear()
+    held = hold(pair.world, b'"offer"')
     receiver.abort("r", "the user left")
     assert pair.run(("d0", "r"))[0].kind == "aborted"
     pair.world.on_start = lambda transfer: pytest.fail("a transfer after the abort")
@@ -265,6 +270,21 @@ def test_a_death_fails_the_other_end_by_name(mode, victim):
     assert victim in outcome.cause
     assert pair.released == {(left, "r"): [1]}
     assert pair.sessions[left].peers == []
+
+
+@pytest.mark.parametrize("victim", ["p0", "d0"])
+def test_an_idle_peer_that_has_died_is_dropped(victim):
+    pair, *_ = join()
+    for _ in range(100):
+        pair.step()
+    assert all(session.peers for session in pair.sessions.values())
+    pair.world.kill(victim)
+    pair.sessions.pop(victim)
+    (left,) = pair.sessions.values()
+    while left.peers:
+        pair.step()
+        assert pair.world.now < 10
+    assert left.metrics.peers_lost == 1
 
 
 @modes
@@ -464,8 +484,6 @@ def test_nothing_is_kept_of_requests_that_have_ended(mode):
         elif i % 3 == 1:
             sender.abort(request)
         while not (receiver._is_idle and sender._is_idle):
-            pair.step()
-        while pair.world.messages:
             pair.step()
         seen.append((sizes(sender), sizes(receiver)))
     assert seen[9] == seen[-1]

@@ -197,6 +197,8 @@ class Sender(Session):
             self._parked.append(handoff)
 
     def _accept(self, handoff: Handoff) -> None:
+        if self._peers.get(handoff.peer.name) is not handoff.peer:
+            return  # lost while another offer was refused
         request = self._requests[handoff.request]
         refusal = ""
         if len(request.handoffs) >= request.receivers:

@@ -333,8 +333,8 @@ class Session:
             live = list(self._renewable(peer))
             least = min([lease for _, lease in live], default=self.options.lease)
             peer.renew_at = now + least / 3
-            if live:
-                self._send(peer, "renew", numbers=[number for number, _ in live])
+            # To idle peers, too: one that has died is dropped, with what its endpoint holds.
+            self._send(peer, "renew", numbers=[number for number, _ in live])
 
 
 def _read_metadata(metadata: bytes) -> dict[str, Any]:
