@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 from kv_world import FakeEndpoint, World
 
@@ -31,6 +32,7 @@ for _name in ("connect", "put", "get", "notify", "register"):
     setattr(LockedEndpoint, _name, _locked)
 
 
+@pytest.mark.smoke
 def test_the_two_workers_of_the_page(monkeypatch, capsys):
     world = World(0, pace=1.1)
     world.late_by = 0
