@@ -22,7 +22,7 @@ constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
 // A broken channel may be how a peer's end looks, of which the control plane is about to tell.
 constexpr milliseconds kNewsTime{250};
 constexpr milliseconds kCheckPeriod{5};
-constexpr size_t kShort = size_t{4} << 10;
+constexpr size_t kBrief = size_t{4} << 10;
 
 }  // namespace
 
@@ -62,7 +62,7 @@ Status Link::start(const std::shared_ptr<Transfer>& transfer) {
     turns_.push_back({transfer});
   }
   // Who waits for a short one drives it himself.
-  engine_.notify(transfer->list->bytes() > kShort);
+  engine_.notify(transfer->list->bytes() > kBrief);
   return {};
 }
 
