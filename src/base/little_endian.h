@@ -1,22 +1,28 @@
 // Numbers on the wire: little endian whatever the machine.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace hetccl {
 
 template <typename T>
 void put_number(uint8_t* out, T value) {
-  for (size_t i = 0; i < sizeof value; ++i)
-    out[i] = static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i));
+  std::array<uint8_t, sizeof(T)> bytes = std::bit_cast<std::array<uint8_t, sizeof(T)>>(value);
+  if constexpr (std::endian::native == std::endian::big) std::reverse(bytes.begin(), bytes.end());
+  std::memcpy(out, bytes.data(), sizeof value);
 }
 
 template <typename T>
 T get_number(const uint8_t* in) {
-  uint64_t value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) value |= static_cast<uint64_t>(in[i]) << (8 * i);
-  return static_cast<T>(value);
+  std::array<uint8_t, sizeof(T)> bytes;
+  std::memcpy(bytes.data(), in, sizeof bytes);
+  if constexpr (std::endian::native == std::endian::big) std::reverse(bytes.begin(), bytes.end());
+  return std::bit_cast<T>(bytes);
 }
 
 }  // namespace hetccl

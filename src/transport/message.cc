@@ -3,6 +3,8 @@
 #include <bit>
 #include <cinttypes>
 
+#include "base/little_endian.h"
+
 namespace hetccl::transport {
 
 namespace {
@@ -15,8 +17,8 @@ class Writer {
   explicit Writer(uint8_t* out) : out_(out) {}
   template <typename T>
   void operator()(const T& value) {
-    const auto bits = static_cast<uint64_t>(value);
-    for (size_t i = 0; i < sizeof(T); ++i) *out_++ = static_cast<uint8_t>(bits >> (8 * i));
+    put_number(out_, value);
+    out_ += sizeof value;
   }
 
  private:
@@ -28,9 +30,8 @@ class Reader {
   explicit Reader(const uint8_t* in) : in_(in) {}
   template <typename T>
   void operator()(T& value) {
-    uint64_t bits = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) bits |= static_cast<uint64_t>(*in_++) << (8 * i);
-    value = static_cast<T>(bits);
+    value = get_number<T>(in_);
+    in_ += sizeof value;
   }
 
  private:
