@@ -35,7 +35,10 @@ nitpick_ignore = [
     *(  # structs of which only pointers are known
         ("c:identifier", f"hetccl{name}")
         for name in (
+            "BlockList",
             "Comm",
+            "Endpoint",
+            "Transfer",
             *(f"Runtime{kind}" for kind in ("Event", "Graph", "GraphNode", "GraphExec")),
         )
     ),

@@ -19,8 +19,11 @@
 extern "C" {
 #endif
 
+/** An endpoint. */
 typedef struct hetcclEndpoint* hetcclEndpoint_t;
+/** A list of blocks of one endpoint. */
 typedef struct hetcclBlockList* hetcclBlockList_t;
+/** A put or a get under way. */
 typedef struct hetcclTransfer* hetcclTransfer_t;
 
 /** How memory is registered. */
@@ -91,13 +94,15 @@ HETCCL_API hetcclResult_t hetcclEndpointGetPeers(hetcclEndpoint_t endpoint, char
 HETCCL_API hetcclResult_t hetcclEndpointPrepare(hetcclEndpoint_t endpoint,
                                                 const hetcclBlock_t* blocks, size_t n,
                                                 hetcclBlockList_t* list);
+/** The list is not used any more; transfers that were begun with it go on. */
 HETCCL_API hetcclResult_t hetcclBlockListFree(hetcclBlockList_t list);
-/** Begin to move blocks to a peer, or from it. Do not wait. `options` may be NULL. Transfers run
- * side by side, in no order. hetcclInvalidUsage where 4,096 are under way with that peer. */
+/** Begins to move blocks to a peer. Does not wait. `options` may be NULL. Transfers run side by
+ * side, in no order. hetcclInvalidUsage where 4,096 are under way with that peer. */
 HETCCL_API hetcclResult_t hetcclEndpointPut(hetcclEndpoint_t endpoint, uint64_t peer,
                                             hetcclBlockList_t list,
                                             const hetcclTransferOptions_t* options,
                                             hetcclTransfer_t* transfer);
+/** The same from a peer. */
 HETCCL_API hetcclResult_t hetcclEndpointGet(hetcclEndpoint_t endpoint, uint64_t peer,
                                             hetcclBlockList_t list,
                                             const hetcclTransferOptions_t* options,
