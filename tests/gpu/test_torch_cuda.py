@@ -22,6 +22,7 @@ from pathlib import Path
 import cuda_tuning
 import torch
 import torch.distributed as dist
+from cuda_endpoints import endpoints
 from cuda_exits import leave, leave_missed, leave_spinning
 from cuda_load import GENERATIONS, GROUPS, HOSTILE, IN_FLIGHT, briefly_disturbed, delayed
 from cuda_lost import abort, lose, lose_inside, miss
@@ -415,6 +416,7 @@ COLLECTIVES = [
     by_hand,
     feedback,
     gradients,
+    endpoints,
 ]
 ORDER = [late_data, lifetimes, little_memory, futures, groups, devices, graphs, profiled]
 DRIVER_SETTINGS = (

@@ -23,8 +23,8 @@ TEST_CASE("a block of a region that is gone, or outside it, fails the transfer b
       CAPTURE(on_device);
       End prefill("prefill", {on_device, "a"}), decode("decode", {on_device, "b"});
       const uint64_t peer = connect(prefill, decode);
-      const auto content = pattern(20'000'000, 2);
-      const auto own = prefill.add(pattern(20'000'000, 1)), other = decode.add(content);
+      const auto content = pattern(9'000'000, 2);
+      const auto own = prefill.add(pattern(9'000'000, 1)), other = decode.add(content);
       const auto gone = decode.add(pattern(100, 3));
       CHECK(decode->remove_region(gone.region, fake::kHangMs).ok());
       const auto first = prefill.begin(peer, puts, {{own.region, 0, gone.region, 0, 100}});
@@ -34,8 +34,8 @@ TEST_CASE("a block of a region that is gone, or outside it, fails the transfer b
       CHECK_MESSAGE(says(missing, "\"decode\""), missing.message());
       // Of a long one the blocks before have moved, and the link goes on.
       const auto second = prefill.begin(peer, puts,
-                                        {{own.region, 0, other.region, 0, 19'000'000},
-                                         {own.region, 0, other.region, 19'999'990, 11}});
+                                        {{own.region, 0, other.region, 0, 8'500'000},
+                                         {own.region, 0, other.region, 8'999'990, 11}});
       CHECK(says(prefill.wait(*second), "lie outside region"));
       const auto third = prefill.begin(peer, puts, {{own.region, 5, other.region, 5, 1000}});
       CHECK(prefill.wait(*third).ok());
@@ -86,7 +86,7 @@ TEST_CASE("a transfer that is cancelled ends, and no byte of it moves after that
       CAPTURE(on_device);
       End prefill("prefill", {on_device, "a"}), decode("decode", {on_device, "b"});
       const uint64_t peer = connect(prefill, decode);
-      const size_t bytes = 30'000'000;
+      const size_t bytes = 12'000'000;
       const auto own = prefill.add(pattern(bytes, 1)), other = decode.add(pattern(bytes, 2));
       const auto transfer = prefill.begin(peer, puts, {{own.region, 0, other.region, 0, bytes}});
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
@@ -108,12 +108,12 @@ TEST_CASE("a transfer that is cancelled ends, and no byte of it moves after that
 TEST_CASE("a transfer that is not done in its time says so, and the link goes on") {
   End prefill("prefill", {false, "a"}), decode("decode", {false, "b"});
   const uint64_t peer = connect(prefill, decode);
-  const size_t bytes = 60'000'000;
+  const size_t bytes = 24'000'000;
   const auto own = prefill.add(pattern(bytes, 1)), other = decode.add(pattern(bytes, 2));
   const std::vector<Block> all = {{own.region, 0, other.region, 0, bytes}};
   const Status late = prefill.wait(*prefill.begin(peer, true, all, {}, 1));
   CHECK(late.code() == ErrorCode::Timeout);
-  CHECK(says(late, "a put of 60000000 bytes with \"decode\""));
+  CHECK(says(late, "a put of 24000000 bytes with \"decode\""));
   CHECK(prefill.wait(*prefill.begin(peer, true, {{own.region, 0, other.region, 0, 9}})).ok());
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("the end of a peer ends its transfers by name, and its memory is free"
     End prefill("prefill", {on_device, "a"});
     auto decode = std::make_unique<End>("decode", Kind{on_device, "b"});
     const uint64_t peer = connect(prefill, *decode);
-    const size_t bytes = 30'000'000;
+    const size_t bytes = 12'000'000;
     const auto own = prefill.add(pattern(bytes, 1)), other = decode->add(pattern(bytes, 2));
     const auto put = prefill.begin(peer, true, {{own.region, 0, other.region, 0, bytes}});
     const auto get = prefill.begin(peer, false, {{own.region, 0, other.region, 0, bytes}});
@@ -142,7 +142,7 @@ TEST_CASE("the end of a peer ends its transfers by name, and its memory is free"
 TEST_CASE("a region is not removed while a transfer uses it") {
   End prefill("prefill", {false, "a"}), decode("decode", {false, "b"});
   const uint64_t peer = connect(prefill, decode);
-  const size_t bytes = 50'000'000;
+  const size_t bytes = 16'000'000;
   const auto own = prefill.add(pattern(bytes, 1)), other = decode.add(pattern(bytes, 2));
   const auto put = prefill.begin(peer, true, {{own.region, 0, other.region, 0, bytes}});
   CHECK(decode->remove_region(other.region, fake::kHangMs).ok());

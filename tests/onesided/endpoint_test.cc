@@ -69,13 +69,13 @@ TEST_CASE("blocks land where they belong, by put and by get, from both ends at o
       std::shared_ptr<Transfer> transfer;
     };
     std::vector<Job> jobs;
-    for (size_t i = 0; i < 24; ++i) {
+    for (size_t i = 0; i < 16; ++i) {
       const size_t end = random() % 2;
-      const size_t bytes = i % 8 == 7 ? 9'000'000 : 1 + random() % 300'000;
+      const size_t bytes = i % 8 == 7 ? 5'000'000 : 1 + random() % 200'000;
       Job job{end, random() % 2 == 0, {}, {}, pattern(bytes, i), pattern(bytes + 500, i + 100), {}};
       job.local = ends[end].add(job.local_expected);
       job.remote = ends[1 - end].add(job.remote_expected);
-      const size_t longest = i % 8 == 7 ? 6'000'000 : 1 + random() % 40'000;
+      const size_t longest = i % 8 == 7 ? 4'500'000 : 1 + random() % 40'000;
       const auto blocks = random_blocks(random, job.local, job.remote, longest);
       copy(blocks, job.puts, job.local_expected, job.remote_expected);
       job.transfer = ends[end].begin(peers[end], job.puts, blocks);
@@ -98,10 +98,10 @@ TEST_CASE("a notification comes after the bytes that it is of") {
     CAPTURE(text);
     End prefill("prefill", kinds.first), decode("decode", kinds.second);
     const uint64_t peer = connect(prefill, decode);
-    const auto content = pattern(3'000'000, 5);
+    const auto content = pattern(1'200'000, 5);
     const auto source = prefill.add(content);
-    const auto target = decode.add(pattern(3'000'000, 6));
-    const auto put = prefill.begin(peer, true, {{source.region, 0, target.region, 0, 3'000'000}},
+    const auto target = decode.add(pattern(1'200'000, 6));
+    const auto put = prefill.begin(peer, true, {{source.region, 0, target.region, 0, 1'200'000}},
                                    Bytes{'p', 'u', 't'});
     auto letter = decode->take_notification(soon());
     REQUIRE(letter.has_value());

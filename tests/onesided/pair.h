@@ -123,9 +123,11 @@ inline uint64_t connect(End& from, End& to) {
 }
 
 inline std::vector<std::byte> pattern(size_t bytes, uint64_t seed) {
+  std::vector<uint64_t> words(bytes / 8 + 1);
+  uint64_t word = seed * 0x9e3779b97f4a7c15 + 1;
+  for (uint64_t& one : words) one = word = word * 0x5851f42d4c957f2d + 0x14057b7ef767814f;
   std::vector<std::byte> made(bytes);
-  for (size_t i = 0; i < bytes; ++i)
-    made[i] = static_cast<std::byte>((i * 2654435761U >> 7U) + seed * 31);
+  std::memcpy(made.data(), words.data(), bytes);
   return made;
 }
 
