@@ -115,9 +115,10 @@ void Stager::run() {
 
 Status Stager::copy(const Job& job) {
   if (job.after != nullptr) HETCCL_TRY(device_.wait(*stream_, *job.after));
+  const bool on_host = (device_.capabilities() & device::kHostAccessible) != 0;
   std::vector<Copy> together;
   for (const Piece& one : job.pieces) {
-    if (one.short_together) {
+    if (one.short_together || on_host) {
       together.push_back(one.copy);
     } else {
       HETCCL_TRY(device_.copy(*stream_, one.copy.dst, one.copy.src, one.copy.bytes));

@@ -149,3 +149,6 @@ def gradients(where: Rank) -> None:
                 assert (exact - encoded).abs().max() <= exact.abs().max() * where.size / 20
             check_alike(where, encoded)
     assert residuals.n_bytes == sum(one.nbytes for one in plain)
+
+
+ENCODED = [quantized, by_hand, feedback, gradients]

@@ -37,7 +37,7 @@ from cuda_pairs import (
     lose_partner,
     mismatched,
 )
-from cuda_quantized import by_hand, feedback, gradients, quantized
+from cuda_quantized import ENCODED
 from cuda_ranks import CPU, SCALE, Rank, pool, raises, refuse_without_settings, run, total
 from cuda_sharding import encoded_sharding, sharding
 from cuda_training import TRAINING, TRAINING_ON_GPUS
@@ -412,10 +412,7 @@ COLLECTIVES = [
     messages,
     objects,
     coalescing,
-    quantized,
-    by_hand,
-    feedback,
-    gradients,
+    *ENCODED,
     endpoints,
 ]
 ORDER = [late_data, lifetimes, little_memory, futures, groups, devices, graphs, profiled]
