@@ -61,7 +61,8 @@ HETCCL_API hetcclResult_t hetcclEndpointCreate(hetcclEndpoint_t* endpoint, const
  * touched any more. */
 HETCCL_API hetcclResult_t hetcclEndpointDestroy(hetcclEndpoint_t endpoint);
 /** Copies what other endpoints need to connect: text, which holds a secret unless
- * HETCCL_SECRET_FILE is set, with the regions of now. `*bytes`: the room of `buffer`, then the
+ * HETCCL_SECRET_FILE is set, with the regions of now that
+ * have labels. `*bytes`: the room of `buffer`, then the
  * length. With a buffer of NULL, or one that is too small, `*bytes` alone is set, and for the
  * latter the result is hetcclInvalidArgument. */
 HETCCL_API hetcclResult_t hetcclEndpointGetMetadata(hetcclEndpoint_t endpoint, char* buffer,
@@ -119,15 +120,17 @@ HETCCL_API hetcclResult_t hetcclTransferSetHook(hetcclTransfer_t transfer,
 /** Has it end soon, with hetcclAborted unless it is done before. No byte of it moves once
  * hetcclTransferTest no longer gives hetcclInProgress. */
 HETCCL_API hetcclResult_t hetcclTransferCancel(hetcclTransfer_t transfer);
-/** Cancels it where it is under way, and blocks until it is done. */
+/** Cancels it where it is under way. Does not wait: its memory is free when its regions are
+ * deregistered. */
 HETCCL_API hetcclResult_t hetcclTransferFree(hetcclTransfer_t transfer);
 
 /** Sends bytes, at most HETCCL_MAX_NOTIFICATION, behind the transfers' frames that were made
- * before. */
+ * before. hetcclInvalidUsage where too much waits to leave. */
 HETCCL_API hetcclResult_t hetcclEndpointNotify(hetcclEndpoint_t endpoint, uint64_t peer,
                                                const void* data, size_t bytes);
 /** Takes the oldest notification. `buffer` has HETCCL_MAX_NOTIFICATION bytes. hetcclInProgress
- * where none comes within `timeoutMs`. While 16,384 wait here, or 64 MiB, peers' transfers stand
+ * where
+ * none comes within `timeoutMs`. While 16,384 wait here, or 64 MiB, peers' transfers stand
  * still. */
 HETCCL_API hetcclResult_t hetcclEndpointTakeNotification(hetcclEndpoint_t endpoint,
                                                          int64_t timeoutMs, uint64_t* peer,

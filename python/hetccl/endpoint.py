@@ -34,6 +34,7 @@ from hetccl._lib import HetcclError, Result, library
 MAX_NOTIFICATION = 32768
 _GET, _PUT, _HOST = 1, 2, 4
 _WORDS_OF_BLOCK = 5
+_MOST_KNOWN = 1000
 
 
 class _Options(ctypes.Structure):
@@ -88,18 +89,17 @@ def _memory_of(memory: Any) -> tuple[int, int, bool, Any]:
 class Region:
     """Memory that an endpoint lets its peers reach, until `close`."""
 
-    def __init__(self, endpoint: Endpoint, number: int, size: int, keeps: Any) -> None:
-        self._endpoint, self._keeps = endpoint, keeps
+    def __init__(self, endpoint: Endpoint, number: int, size: int) -> None:
+        self._endpoint = endpoint
         self.id, self.bytes = number, size
 
     def close(self, timeout: float | None = None) -> None:
         """Returns once nothing touches the memory. Peers that still do after `timeout` seconds (the
         time of HETCCL_LIVENESS_MS) are lost."""
-        self._endpoint._forget(self.id)
         library().call(
             "hetcclEndpointDeregister", self._endpoint._handle, c_uint64(self.id), _ms(timeout)
         )
-        self._keeps = None
+        self._endpoint._kept.pop(self.id, None)
 
 
 class Peer:
@@ -145,7 +145,8 @@ class Blocks:
             view = memoryview(blocks)
             if view.ndim != 2 or view.shape is None or view.shape[1] != _WORDS_OF_BLOCK:
                 raise ValueError(f"blocks have the shape {view.shape}: it must be [n, 5]")
-        if view.itemsize != 8 or not view.c_contiguous or view.nbytes % (8 * _WORDS_OF_BLOCK):
+        whole = view.c_contiguous and view.nbytes % (8 * _WORDS_OF_BLOCK) == 0
+        if not whole or view.itemsize != 8 or view.format not in ("q", "Q", "l", "L"):
             raise ValueError("blocks must be rows of five integers of 64 bits, contiguous")
         memory = view.cast("B") if view.nbytes else memoryview(b"")
         raw = (ctypes.c_char * view.nbytes).from_buffer_copy(memory)
@@ -174,8 +175,8 @@ class Transfer:
         if code == Result.IN_PROGRESS:
             return False
         if self._result is None:
-            self._result = code
             self._error = library().error(code) if code else None
+            self._result = code
             self._ends()
         return True
 
@@ -201,6 +202,11 @@ class Transfer:
             library().call("hetcclTransferCancel", self._handle)
 
 
+def _destroy(handle: c_void_p, kept: dict[int, Any]) -> None:
+    library().result("hetcclEndpointDestroy", handle)
+    kept.clear()
+
+
 class Endpoint:
     """Moves blocks of memory from and to other endpoints; see the module.
 
@@ -210,7 +216,7 @@ class Endpoint:
     def __init__(self, name: str, device: str | None = None) -> None:
         self.name = name
         self._handle = c_void_p()
-        self._regions: dict[int, Region] = {}
+        self._kept: dict[int, Any] = {}  # registered memory
         self._known: dict[int, Peer] = {}
         library().call(
             "hetcclEndpointCreate",
@@ -218,6 +224,9 @@ class Endpoint:
             name.encode(),
             device.encode() if device else None,
         )
+        # Memory goes after the endpoint, also where nobody closes it.
+        self._ends = weakref.finalize(self, _destroy, self._handle, self._kept)
+        self._ends.atexit = False  # the library's own
 
     def __enter__(self) -> Endpoint:
         return self
@@ -232,10 +241,7 @@ class Endpoint:
 
     def close(self) -> None:
         """Ends its transfers, with an error, and leaves its peers. Idempotent."""
-        if self._handle:
-            library().call("hetcclEndpointDestroy", self._handle)
-            self._handle = c_void_p()
-            self._regions.clear()
+        self._ends()
 
     def metadata(self) -> str:
         """What other endpoints need to connect. Holds a secret, unless HETCCL_SECRET_FILE is set:
@@ -258,12 +264,8 @@ class Endpoint:
             label.encode(),
             ctypes.byref(number),
         )
-        region = Region(self, number.value, size, keeps)
-        self._regions[region.id] = region
-        return region
-
-    def _forget(self, region: int) -> None:
-        self._regions.pop(region, None)
+        self._kept[number.value] = keeps
+        return Region(self, number.value, size)
 
     def connect(self, metadata: str, timeout: float | None = None) -> Peer:
         """Connects to the endpoint of `metadata`, within `timeout` seconds (the time of
@@ -326,6 +328,7 @@ class Endpoint:
         timeout: float | None,
         stream: int,
     ) -> Transfer:
+        self._check(peer)
         listed = blocks if isinstance(blocks, Blocks) else Blocks(self, blocks)
         options = _Options(
             ctypes.sizeof(_Options),
@@ -348,6 +351,7 @@ class Endpoint:
 
     def notify(self, peer: Peer, payload: bytes) -> None:
         """Sends at most 32 KiB to `peer`."""
+        self._check(peer)
         library().call(
             "hetcclEndpointNotify", self._handle, c_uint64(peer.number), payload, len(payload)
         )
@@ -374,8 +378,15 @@ class Endpoint:
                 raise library().error(code)
             found.append((self._peer(number.value), buffer.raw[: size.value]))
 
+    def _check(self, peer: Peer) -> None:
+        if peer._endpoint is not self:
+            raise ValueError(f"{peer!r} is another endpoint's peer")
+
     def _peer(self, number: int) -> Peer:
         if number not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                there = {one["number"] for one in self.peers()}
+                self._known = {key: one for key, one in self._known.items() if key in there}
             names: Iterable[str] = (one["name"] for one in self.peers() if one["number"] == number)
             self._known[number] = Peer(self, number, next(iter(names), "?"), {})
         return self._known[number]

@@ -179,7 +179,7 @@ class Service {
   Result<UniqueId> unique_id_for(const UniqueId& door);
   /// The whole id again, of one that `unique_id_for` made and `conceal` concealed.
   Result<UniqueId> reveal_for(const UniqueId& door, const UniqueId& concealed);
-  /// Gives up an id of this process that nobody has joined.
+  /// Gives up an id of this process: ranks that come with it are told so.
   void withdraw(const UniqueId& id);
   /// For the end of the process: waits until the coordinator here, if there is one, has heard what
   /// this process's sessions said last, so that the others know it too. At most half a second.

@@ -246,6 +246,13 @@ void Coordinator::open_door(uint64_t number, net::Key key, OnKnock on_knock) {
   doors_.emplace(number, Door{std::move(key), std::move(on_knock)});
 }
 
+void Coordinator::withdraw(uint64_t communicator) {
+  const auto entry = jobs_.find(communicator);
+  if (entry == jobs_.end()) return;
+  const std::shared_ptr<Job> job = entry->second.job;
+  job->fail({ErrorCode::Aborted, -1, "whoever made the id has given it up"});
+}
+
 void Coordinator::knock(uint64_t number, Connection& connection, std::span<const uint8_t> words) {
   const auto door = doors_.find(number);
   const Status answer = door != doors_.end()

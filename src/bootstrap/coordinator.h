@@ -38,8 +38,8 @@ class Coordinator {
 
   /// Expects the ranks of a new communicator; `where` are the addresses that its id names.
   void add(uint64_t communicator, net::Key key, std::string where);
-  /// Gives up a communicator that no rank has joined.
-  void withdraw(uint64_t communicator) { jobs_.erase(communicator); }
+  /// Ends a communicator, for those of its ranks that have come.
+  void withdraw(uint64_t communicator);
   /// Hands the words of everybody who knocks there to `on_knock`, and its answer back.
   void open_door(uint64_t number, net::Key key, OnKnock on_knock);
   void close_door(uint64_t number) { doors_.erase(number); }

@@ -1,5 +1,6 @@
 #include "bootstrap/knock.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -11,6 +12,8 @@
 namespace hetccl::bootstrap {
 
 namespace {
+
+constexpr std::chrono::milliseconds kLookTime{20};
 
 // Lives on the control thread, which alone uses the connection.
 class Visit final : public Connection::Owner {
@@ -54,15 +57,22 @@ class Visit final : public Connection::Owner {
 
 }  // namespace
 
-Status say_at_door(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline) {
+Status say_at_door(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline,
+                   const Cancel* cancel) {
   std::promise<Status> answer;
   std::future<Status> answered = answer.get_future();
   Visit visit(answer);
   Status begun = error(ErrorCode::Aborted, "the control plane has shut down");
   loop.run([&] { begun = visit.begin(loop, std::move(wire), std::move(knock)); });
   HETCCL_TRY(begun);
-  const bool in_time = answered.wait_until(deadline) == std::future_status::ready;
+  const auto is_cancelled = [&] { return cancel != nullptr && cancel->is_set(); };
+  bool in_time = false;
+  while (!in_time && !is_cancelled() && steady_clock().now() < deadline) {
+    const TimePoint look = std::min(deadline, steady_clock().now() + kLookTime);
+    in_time = answered.wait_until(look) == std::future_status::ready;
+  }
   loop.run([&] { visit.end(); });
+  if (!in_time && is_cancelled()) return cancel->reason();
   return in_time ? answered.get() : error(ErrorCode::Timeout, "the door does not answer in time");
 }
 

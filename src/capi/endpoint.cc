@@ -178,8 +178,8 @@ hetcclResult_t state_of(const OpenTransfer& open) {
 
 }  // namespace
 
-void hetccl::capi::close_endpoints() {
-  for (const auto& [number, open] : endpoints().all()) open->endpoint->close();
+void hetccl::capi::close_endpoints(TimePoint deadline) {
+  for (const auto& [number, open] : endpoints().all()) open->endpoint->close(deadline);
 }
 
 hetcclResult_t hetcclEndpointCreate(hetcclEndpoint_t* endpoint, const char* name,
@@ -200,7 +200,7 @@ hetcclResult_t hetcclEndpointDestroy(hetcclEndpoint_t endpoint) {
   return finished([&]() -> Status {
     HETCCL_ASSIGN(const auto open, endpoints().find(endpoint));
     endpoints().remove(endpoint);
-    open->endpoint->close();
+    open->endpoint->close(hetccl::TimePoint::max());
     return {};
   });
 }
@@ -327,9 +327,7 @@ hetcclResult_t hetcclTransferFree(hetcclTransfer_t transfer) {
   return finished([&]() -> Status {
     HETCCL_ASSIGN(const auto open, transfers().find(transfer));
     transfers().remove(transfer);
-    Endpoint& endpoint = *open->of->endpoint;
-    endpoint.cancel(open->peer, *open->transfer, "the transfer was freed");
-    endpoint.wait(*open->transfer, hetccl::TimePoint::max());
+    open->of->endpoint->cancel(open->peer, *open->transfer, "the transfer was freed");
     return {};
   });
 }
@@ -350,7 +348,7 @@ hetcclResult_t hetcclEndpointTakeNotification(hetcclEndpoint_t endpoint, int64_t
     if (peer == nullptr) return null("peer");
     if (buffer == nullptr) return null("buffer");
     if (bytes == nullptr) return null("bytes");
-    const auto letter = self.take_notification(deadline_of(self.clock(), timeoutMs));
+    HETCCL_ASSIGN(const auto letter, self.take_notification(deadline_of(self.clock(), timeoutMs)));
     if (!letter) return {};
     came = true;
     *peer = letter->peer;

@@ -253,9 +253,9 @@ Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators() {
 
 Status shut_down(std::chrono::milliseconds grace) {
   HETCCL_ASSIGN(const auto communicators, all_communicators());
-  close_endpoints();
-  if (communicators.empty()) return {};
   const TimePoint deadline = steady_clock().now() + grace;
+  close_endpoints(deadline);
+  if (communicators.empty()) return {};
   // All at once: one alone may wait seconds for peers that do not answer. An exception ends neither
   // the process nor the others' turn.
   std::atomic<size_t> next{0};

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/host_identity.h"
+#include "base/keep.h"
 #include "base/printable.h"
 #include "base/thread.h"
 
@@ -26,6 +27,7 @@ constexpr size_t kChunksEachWay = 8;
 constexpr size_t kWindowBytes = size_t{32} << 20;
 constexpr size_t kLeastRing = 2 * kMaxPiece;
 constexpr size_t kPage = 4096;
+constexpr milliseconds kFlushTime{500};
 
 std::string who(const Greeting& greeting) {
   return format("\"%s\" (host %s, pid %lld)", greeting.name.c_str(), greeting.host_name.c_str(),
@@ -49,6 +51,7 @@ Status check_name(const std::string& name) {
 struct Endpoint::Fate {
   std::mutex mutex;
   Status why;
+  bool left = false;
   std::weak_ptr<Link> link;
 
   void settle(const Status& cause) {
@@ -60,14 +63,26 @@ struct Endpoint::Fate {
     }
     if (found) found->lose(cause.with(found->options().name));
   }
+  void leave() {
+    std::shared_ptr<Link> found;
+    {
+      const std::lock_guard lock(mutex);
+      left = true;
+      found = link.lock();
+    }
+    if (found) found->depart();
+  }
   void join(const std::shared_ptr<Link>& made) {
     Status cause;
+    bool departs = false;
     {
       const std::lock_guard lock(mutex);
       link = made;
       cause = why;
+      departs = left;
     }
     if (!cause.ok()) made->lose(cause.with(made->options().name));
+    if (departs) made->depart();
   }
 };
 
@@ -101,11 +116,12 @@ Result<DeviceSide> Endpoint::device_side() {
   }
   HETCCL_ASSIGN(made.copies_out, Stager::create(*device_));
   HETCCL_ASSIGN(made.copies_in, Stager::create(*device_));
+  gates_ = std::make_unique<Gates>(*device_);
   return device_side_ = made;
 }
 
-void Endpoint::close() {
-  std::call_once(closes_, [this] {
+void Endpoint::close(TimePoint deadline) {
+  std::call_once(closes_, [this, deadline] {
     if (door_open_) runtime_.service().close_door(door_);
     {
       const std::lock_guard lock(mutex_);
@@ -121,16 +137,26 @@ void Endpoint::close() {
       const std::lock_guard lock(mutex_);
       peers.swap(peers_);
     }
-    for (auto& [number, peer] : peers) {
-      if (peer.link) peer.link->lose(destroyed());
-    }
-    for (auto& [number, peer] : peers) end(std::move(peer));
+    for (auto& [number, peer] : peers) leave(peer, destroyed());
+    for (auto& [number, peer] : peers) end(std::move(peer), deadline);
+    closed_.store(true);
+    runtime_.engine().notify(true);
   });
+}
+
+// What was said before is still sent.
+void Endpoint::leave(const Peer& peer, const Status& why) {
+  if (!peer.link) return;
+  auto& engine = runtime_.engine();
+  engine.wait([&] { return peer.link->flushed() || peer.link->over(); },
+              engine.clock().now() + kFlushTime);
+  peer.link->lose(why);
 }
 
 std::string Endpoint::metadata() const {
   Metadata metadata{options_.name, door_, {}};
   for (const auto& region : regions_.all()) {
+    if (region->label.empty()) continue;
     metadata.regions.push_back({region->id, region->bytes, region->access, region->label});
   }
   return encode(metadata);
@@ -153,10 +179,20 @@ Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, 
   region->on_device = on_device_ && (flags & kHostMemory) == 0;
   region->access = flags & (kGet | kPut);
   region->label = std::move(label);
-  if (data != nullptr && !region->on_device)
-    HETCCL_TRY(runtime_.host_pointers().check(data, "data"));
+  if (data != nullptr) HETCCL_TRY(check_owner(data, region->on_device));
   if (data != nullptr && bytes > 0) register_with_cards(*region);
   return regions_.add(std::move(region));
+}
+
+// The host's memory given as a GPU's would end the process's context.
+Status Endpoint::check_owner(const void* data, bool on_device) const {
+  const Status is_host = runtime_.host_pointers().check(data, "data");
+  if (!on_device) return is_host;
+  if (!is_host.ok() || runtime_.gpu_number(runtime_.resolve_device(options_.device)) < 0) return {};
+  return error(ErrorCode::InvalidArgument,
+               "data is the host's memory, and this endpoint is on %s: register it with "
+               "hetcclRegionHost",
+               device_->model().c_str());
 }
 
 // What cards do not know moves all the same, by way of memory that they know.
@@ -224,7 +260,9 @@ Result<uint64_t> Endpoint::connect(std::string_view metadata, int64_t timeout_ms
   }
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - clock().now());
   auto met = meet(id, 0, std::max<int64_t>(left.count(), 1));
-  return met.ok() ? std::move(met) : met.status().with(context);
+  if (met.ok()) return met;
+  service.withdraw(id);
+  return met.status().with(context);
 }
 
 // On the control thread.
@@ -318,20 +356,25 @@ void Endpoint::bury(std::unique_lock<std::mutex>& lock) {
   }
   lock.unlock();
   for (Meeting& meeting : ended) meeting.thread.join();
-  for (Peer& peer : over) end(std::move(peer));
+  for (Peer& peer : over) end(std::move(peer), TimePoint::max());
   lock.lock();
 }
 
 // The link is lost already, or over.
-void Endpoint::end(Peer peer) {
+void Endpoint::end(Peer peer, TimePoint deadline) {
   if (!peer.link) return;
   auto& engine = runtime_.engine();
-  engine.wait([&] { return peer.link->over(); }, TimePoint::max());
+  if (!engine.wait([&] { return peer.link->over(); }, deadline)) {
+    return keep_until_exit(std::move(peer));  // its device may still copy
+  }
   engine.remove(*peer.link);
   peer.session->leave(0);
-  for (const auto& listening : runtime_.listening()) {
-    listening.transport->forget(peer.session->communicator(), peer.session->rank());
-  }
+  forget(*peer.session);
+}
+
+void Endpoint::forget(const bootstrap::Session& session) const {
+  for (const auto& listening : runtime_.listening())
+    listening.transport->forget(session.communicator(), session.rank());
 }
 
 // Each for itself: a session watches it.
@@ -358,9 +401,7 @@ Result<std::unique_ptr<bootstrap::Session>> Endpoint::join(const bootstrap::Uniq
   join.on_failure = [fate](const bootstrap::Failure& failure) {
     fate->settle({failure.code, failure.reason});
   };
-  join.on_left = [fate](int, uint64_t) {
-    fate->settle(error(ErrorCode::RemoteError, "it has closed the connection"));
-  };
+  join.on_left = [fate](int, uint64_t) { fate->leave(); };
   return runtime_.service().join(id, std::move(join));
 }
 
@@ -378,6 +419,14 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   if (mine.shares_memory) share = runtime_.windows().take(*device_);
   mine.window_bytes = std::min(share.bytes(), kWindowBytes);
   HETCCL_ASSIGN(auto session, join(id, rank, mine, limit, fate));
+  // Of a meeting that fails transports keep nothing.
+  struct Forgets {
+    Endpoint* endpoint;
+    const bootstrap::Session* session;
+    ~Forgets() {
+      if (session != nullptr) endpoint->forget(*session);
+    }
+  } forgets{this, session.get()};
   const auto greetings = session->all_gather(encode(mine), left());
   if (!greetings.ok()) return greetings.status();
   HETCCL_ASSIGN(const Greeting theirs,
@@ -408,6 +457,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
     link = std::make_shared<Link>(runtime_.engine(), regions_, mailbox_, std::move(options),
                                   std::move(carrier.channel), std::move(carrier.window),
                                   std::move(side));
+    forgets.session = nullptr;
     peers_.emplace(info.number, Peer{info, cancel, std::move(share), std::move(session), link});
   }
   // Not with the lock, which `on_over` takes in the engine's turn.
@@ -455,10 +505,8 @@ Status Endpoint::disconnect(uint64_t peer) {
     if (found.empty()) return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, peer);
     gone = std::move(found.mapped());
   }
-  if (gone.link)
-    gone.link->lose(
-        error(ErrorCode::Aborted, "this endpoint has left %s", gone.link->options().name.c_str()));
-  end(std::move(gone));
+  leave(gone, error(ErrorCode::Aborted, "this endpoint has left \"%s\"", gone.info.name.c_str()));
+  end(std::move(gone), TimePoint::max());
   return {};
 }
 
@@ -516,18 +564,20 @@ Result<std::shared_ptr<Transfer>> Endpoint::begin(uint64_t peer, Call call) {
   const int64_t ms = call.timeout_ms > 0 ? call.timeout_ms : options_.timeout_ms;
   options.deadline = clock().now() + milliseconds(ms > 0 ? ms : runtime_.config().timeout_ms);
   if (on_device_) {
-    HETCCL_ASSIGN(options.after, record(call.stream));
+    HETCCL_ASSIGN(options.gate, add_gate(call.stream));
   }
   auto transfer = std::make_shared<Transfer>(call.puts, std::move(call.blocks), std::move(options));
   HETCCL_TRY(link->start(transfer));
   return transfer;
 }
 
-Result<std::shared_ptr<device::Event>> Endpoint::record(void* native) const {
+Result<Gates::Gate> Endpoint::add_gate(void* native) {
+  if (device_->is_capturing(native)) {
+    return error(ErrorCode::InvalidUsage,
+                 "stream is being captured into a graph: transfers cannot be part of one");
+  }
   HETCCL_ASSIGN(const auto stream, device_->wrap_stream(native));
-  HETCCL_ASSIGN(auto event, device_->create_event());
-  HETCCL_TRY(device_->record(*event, *stream));
-  return std::shared_ptr<device::Event>(std::move(event));
+  return gates_->add(*stream);
 }
 
 bool Endpoint::wait(const Transfer& transfer, TimePoint deadline) {
@@ -553,13 +603,17 @@ Status Endpoint::notify(uint64_t peer, Bytes notification) {
   return link->notify(std::move(notification));
 }
 
-std::optional<Mailbox::Letter> Endpoint::take_notification(TimePoint deadline) {
+Result<std::optional<Mailbox::Letter>> Endpoint::take_notification(TimePoint deadline) {
   auto& engine = runtime_.engine();
-  if (!engine.wait([this] { return !mailbox_.empty(); }, deadline)) return {};
-  const bool was_full = !mailbox_.has_room();
-  auto letter = mailbox_.take();
-  if (was_full && mailbox_.has_room()) engine.notify(true);
-  return letter;
+  const auto ready = [this] { return !mailbox_.empty() || closed_.load(); };
+  while (engine.wait(ready, deadline)) {
+    bool makes_room = false;
+    auto letter = mailbox_.take(&makes_room);
+    if (makes_room) engine.notify(true);
+    if (letter) return letter;
+    if (closed_.load()) return destroyed();
+  }
+  return std::optional<Mailbox::Letter>();
 }
 
 }  // namespace hetccl::onesided

@@ -3,6 +3,7 @@
 // write, and either moves blocks without the other's help.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -45,14 +46,15 @@ struct PeerInfo {
 class Endpoint {
  public:
   static Result<std::shared_ptr<Endpoint>> create(comm::Runtime& runtime, EndpointOptions options);
-  ~Endpoint() { close(); }
+  ~Endpoint() { close(TimePoint::max()); }
   /// Ends all transfers, with Aborted, and leaves its peers; what is called later fails.
-  void close();
+  /// What a device still copies at `deadline` is kept until the process ends.
+  void close(TimePoint deadline);
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
   [[nodiscard]] const std::string& name() const { return options_.name; }
-  /// For other endpoints, by whatever way: name, where to knock, and the regions of now.
+  /// For other endpoints, by whatever way: name, where to knock, and the regions that have labels.
   [[nodiscard]] std::string metadata() const;
 
   /// Lets peers put to memory, or get from it; `flags` of Access and kHostMemory. Memory is of the
@@ -87,8 +89,8 @@ class Endpoint {
   void cancel(uint64_t peer, Transfer& transfer, const char* reason);
 
   Status notify(uint64_t peer, Bytes notification);
-  /// The oldest notification; waits for one until `deadline`.
-  std::optional<Mailbox::Letter> take_notification(TimePoint deadline);
+  /// The oldest notification; waits for one until `deadline`. Aborted once it is closed.
+  Result<std::optional<Mailbox::Letter>> take_notification(TimePoint deadline);
   [[nodiscard]] const Config& settings() const { return runtime_.config(); }
   [[nodiscard]] const Clock& clock() const { return runtime_.engine().clock(); }
 
@@ -113,7 +115,10 @@ class Endpoint {
   void keep_door();
   void receive_visitors(std::unique_lock<std::mutex>& lock);
   void bury(std::unique_lock<std::mutex>& lock);
-  void end(Peer peer);
+  void leave(const Peer& peer, const Status& why);
+  void end(Peer peer, TimePoint deadline);
+  void forget(const bootstrap::Session& session) const;
+  Status check_owner(const void* data, bool on_device) const;
   Result<std::unique_ptr<bootstrap::Session>> join(const bootstrap::UniqueId& id, int rank,
                                                    const Greeting& mine, const WaitLimit& limit,
                                                    const std::shared_ptr<Fate>& fate);
@@ -122,7 +127,7 @@ class Endpoint {
   [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
   static PeerInfo describe(const Peer& peer);
   static Status check_notification(const Bytes& notification);
-  Result<std::shared_ptr<device::Event>> record(void* native) const;
+  Result<Gates::Gate> add_gate(void* native);
   Result<std::shared_ptr<Cancel>> add_cancel();
   [[nodiscard]] Greeting greet() const;
   void register_with_cards(Region& region);
@@ -145,6 +150,8 @@ class Endpoint {
   const EndpointOptions options_;
   device::Device* device_ = nullptr;
   bool on_device_ = false;  // hosts do not reach its memory
+  std::unique_ptr<Gates> gates_;
+  std::atomic<bool> closed_{false};
   Regions regions_;
   Mailbox mailbox_;
   bootstrap::UniqueId door_{};
@@ -157,8 +164,8 @@ class Endpoint {
   std::vector<std::weak_ptr<Cancel>> cancels_;  // of those that connect, and are connected
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool buries_ = false;     // a link is over
-  DeviceSide device_side_;  // made when it is first needed
+  bool buries_ = false;  // a link is over
+  DeviceSide device_side_;
   bool stop_ = false;
   std::once_flag closes_;
   std::thread keeper_;

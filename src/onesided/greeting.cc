@@ -71,7 +71,7 @@ std::string encode(const Metadata& metadata) {
 Result<Metadata> metadata_from(std::string_view text) {
   HETCCL_ASSIGN(const Json json, Json::parse(text, "metadata", kMaxMetadata));
   const auto malformed = [] {
-    return error(ErrorCode::InvalidArgument, "metadata is none of hetcclEndpointMetadata's");
+    return error(ErrorCode::InvalidArgument, "metadata is none of hetcclEndpointGetMetadata's");
   };
   const auto protocol = json["hetccl_endpoint"].integer(0, INT32_MAX);
   if (!protocol) return malformed();

@@ -13,7 +13,7 @@ namespace {
 // Copies begin once so many bytes are there.
 constexpr size_t kCopiedAtOnce = size_t{2} << 20;
 // No stager gives it.
-constexpr uint32_t kNotCopied = UINT32_MAX;
+constexpr uint64_t kNotCopied = UINT64_MAX;
 
 }  // namespace
 
@@ -147,8 +147,7 @@ void Inbox::take_pieces(bool* moved) {
 
 void Inbox::copy() {
   if (!copies_.empty()) {
-    last_ticket_ =
-        options_.stager->enqueue(std::exchange(copies_, {}), std::exchange(landing_.after, {}));
+    last_ticket_ = options_.stager->enqueue(std::exchange(copies_, {}));
   }
   copied_bytes_ = 0;
   for (auto held = held_.rbegin(); held != held_.rend() && held->ticket == kNotCopied; ++held)

@@ -28,9 +28,8 @@ class Inbox {
   struct Landing {
     std::vector<Expected> pieces;
     Frame::Way way{};
-    std::vector<Use> uses;                 ///< of what they lie in, until they have landed
-    std::shared_ptr<device::Event> after;  ///< what devices' pieces wait for
-    std::function<void()> landed;          ///< called once all pieces are where they belong
+    std::vector<Use> uses;         ///< of what they lie in, until they have landed
+    std::function<void()> landed;  ///< called once all pieces are where they belong
   };
   using OnFrame = std::function<Result<Landing>(const Frame&)>;
 
@@ -52,6 +51,8 @@ class Inbox {
     landings_.push_back({last_ticket_, std::move(done), {}});
   }
 
+  /// Of frames whose pieces are on their way to where they belong.
+  [[nodiscard]] size_t landing() const { return landings_.size(); }
   /// Whether it may still write to that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   /// Whether nothing is copied to a device any more.
@@ -74,13 +75,13 @@ class Inbox {
     ChunkPool::Chunk chunk{};     ///< which that is in
   };
   struct Waiting {
-    uint32_t ticket = 0;
+    uint64_t ticket = 0;
     std::function<void()> done;
     std::vector<Use> uses;
   };
   /// What a piece came in, until it is copied from there: a chunk, or a place of the window.
   struct Held {
-    uint32_t ticket = 0;
+    uint64_t ticket = 0;
     ChunkPool::Chunk chunk;
     bool in_window = false;
   };
@@ -94,7 +95,7 @@ class Inbox {
   [[nodiscard]] bool by_window() const { return landing_.way == Frame::Way::Window; }
   bool stage(Posted& posted);
   void post(const Posted& posted);
-  [[nodiscard]] bool reached(uint32_t ticket) const {
+  [[nodiscard]] bool reached(uint64_t ticket) const {
     return ticket == 0 || options_.stager->reached(ticket);
   }
   bool settle();
@@ -113,7 +114,7 @@ class Inbox {
   std::vector<Stager::Piece> copies_;
   size_t copied_bytes_ = 0;  // of those
   std::deque<Held> held_;
-  uint32_t last_ticket_ = 0;
+  uint64_t last_ticket_ = 0;
   uint64_t n_posted_ = 0, n_taken_ = 0;
   std::deque<Waiting> landings_;
 };

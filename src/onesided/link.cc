@@ -5,6 +5,8 @@
 #include <cinttypes>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace hetccl::onesided {
 
 namespace {
@@ -16,13 +18,22 @@ constexpr size_t kBatchBytes = size_t{8} << 20;
 // Frames are made ahead of the wire for so many bytes.
 constexpr size_t kMostOut = size_t{16} << 20;
 constexpr size_t kMostItems = 4096;
+// A peer that sends more than so many frames beyond what it reads is no endpoint.
+constexpr size_t kMostUnread = 4 * kMostItems;
+// Frames are read ahead of a device's copies.
+constexpr size_t kMostLandings = 1024;
 // Gets ask for so much ahead.
 constexpr size_t kMostAsked = size_t{32} << 20;
 constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
 // A broken channel may be how a peer's end looks, of which the control plane is about to tell.
 constexpr milliseconds kNewsTime{250};
 constexpr milliseconds kCheckPeriod{5};
+constexpr milliseconds kLastWait{5000};
 constexpr size_t kBrief = size_t{4} << 10;
+
+Status left_status() {
+  return error(ErrorCode::RemoteError, "it has closed the connection");
+}
 
 }  // namespace
 
@@ -121,14 +132,14 @@ LinkStatistics Link::statistics() const {
   return now;
 }
 
-// The other end, too, frees a window's room without a word.
+// Devices wake nobody, nor does a stream that opens a gate, nor the peer that reads in a window.
 bool Link::silent() const {
   const std::lock_guard lock(mutex_);
-  return copies() || (window_ != nullptr && !turns_.empty());
+  return copies() || !turns_.empty();
 }
 
 bool Link::copies() const {
-  return device_.copies_in != nullptr && !(inbox_.copied() && outbox_.copied());
+  return !(inbox_.copied() && outbox_.copied());
 }
 
 bool Link::touches(const Region& region) const {
@@ -154,7 +165,7 @@ bool Link::poll(TimePoint now) {
     const std::lock_guard lock(mutex_);
     if (over()) return false;
     if (!ended_.ok()) {
-      ends = moved = go_on_ending();
+      ends = moved = go_on_ending(now);
     } else if (!look_for_end(now)) {
       moved = move(now);
       if (moved) moved_at_ = now;
@@ -166,9 +177,9 @@ bool Link::poll(TimePoint now) {
 
 bool Link::move(TimePoint now) {
   bool moved = false;
-  const bool reads = mailbox_.has_room();
-  if (!reads && std::exchange(read_, reads)) ++statistics_.stalls;
-  read_ = reads;
+  const bool reads = mailbox_.has_room() && inbox_.landing() < kMostLandings;
+  if (!mailbox_.has_room() && read_) ++statistics_.stalls;
+  read_ = mailbox_.has_room();
   const Status received =
       inbox_.progress(reads, [this](const Frame& frame) { return on_frame(frame); }, &moved);
   if (!received.ok()) {
@@ -178,6 +189,7 @@ bool Link::move(TimePoint now) {
   if (window_ != nullptr) moved |= window_->exchange();
   moved |= take_turns();
   moved |= outbox_.progress();
+  if (turns_.empty() && outbox_.size() == 0) loader_.rest();
   if (now >= next_check_) check_deadlines(now);
   return moved;
 }
@@ -192,12 +204,17 @@ bool Link::take_turns() {
     bool again = false;
     moved |= take_turn(turn, &again);
     if (again) turns_.push_back(turn);
+    if (std::exchange(no_room_, false)) break;
   }
   return moved;
 }
 
 bool Link::take_turn(const Turn& turn, bool* again) {
   if (turn.transfer == nullptr) return serve_some(turn.served, again);
+  if (!turn.transfer->options.gate.is_open()) {
+    *again = true;
+    return false;
+  }
   return turn.transfer->is_put ? put_some(turn.transfer, again) : ask_some(turn.transfer, again);
 }
 
@@ -220,7 +237,8 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
     next.advance();
   }
   Loader::Loaded loaded;
-  if (!pieces.empty()) loaded = loader_.load(pieces, transfer->out_after);
+  if (!pieces.empty()) loaded = loader_.load(pieces);
+  no_room_ = !pieces.empty() && loaded.n == 0;
   for (size_t i = 0; i < loaded.n; ++i, walk.advance()) frame.pieces.push_back(walk.step().piece);
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
@@ -229,7 +247,7 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   frame.notifies = frame.last && transfer->options.notifies;
   if (frame.notifies) frame.payload = transfer->options.notification;
   transfer->begun = true;
-  send(std::move(loaded), frame, {});
+  send(std::move(loaded), frame, frame.last ? when_left(transfer) : std::function<void()>());
   return true;
 }
 
@@ -270,8 +288,8 @@ bool Link::serve_some(uint64_t id, bool* again) {
     bytes += part.bytes;
   }
   Loader::Loaded loaded;
-  std::shared_ptr<device::Event> none;
-  if (!pieces.empty()) loaded = loader_.load(pieces, none);
+  if (!pieces.empty()) loaded = loader_.load(pieces);
+  no_room_ = !pieces.empty() && loaded.n == 0;
   for (; frame.count < loaded.n; ++frame.count, --served_parts_) {
     loaded.items.back().uses.push_back(std::move(served.parts.front().use));
     served.parts.pop_front();
@@ -300,6 +318,7 @@ Status Link::nonsense(const char* what) const {
 }
 
 Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
+  if (outbox_.size() > kMostUnread) return nonsense("much, and reads no answers");
   switch (frame.kind) {
     case Frame::Kind::Put:
       if (refused_.size() > kMostTransfers) return nonsense("too many transfers");
@@ -313,7 +332,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
       HETCCL_TRY(on_done(frame));
       break;
     case Frame::Kind::Notify:
-      return Inbox::Landing{{}, {}, {}, {}, [this, told = frame.payload] { deliver(told); }};
+      return Inbox::Landing{{}, {}, {}, [this, told = frame.payload] { deliver(told); }};
     case Frame::Kind::Cancel:
       on_cancel(frame.transfer);
       break;
@@ -402,7 +421,6 @@ Result<Inbox::Landing> Link::on_data(const Frame& frame) {
   }
   transfer->outstanding -= frame.count;
   asked_pieces_ -= frame.count;
-  landing.after = std::exchange(transfer->after, nullptr);
   if (!frame.last) return landing;
   if (!transfer->all_asked || transfer->outstanding > 0)
     return nonsense("less than it was asked for");
@@ -416,25 +434,41 @@ Status Link::on_done(const Frame& frame) {
   const std::shared_ptr<Transfer> transfer = found->second;
   if (frame.last) {  // all that was sent before the Cancel has come there
     if (!transfer->ending) return nonsense("an answer to no question");
-    inbox_.when_landed([this, transfer] { finish(transfer, transfer->reason); });
+    end_answered(transfer);
   } else if (transfer->ending) {  // the answer to the Cancel is yet to come
   } else if (frame.code != ErrorCode::Ok) {
     const std::string text(frame.payload.begin(), frame.payload.end());
-    end(*transfer, Status(frame.code, text).with(options_.name));
+    end(*transfer, Status(frame.code, printable(text, kMaxText)).with(options_.name));
   } else {
     if (!transfer->is_put || !transfer->all_asked) return nonsense("the end of what goes on");
-    finish(transfer, {});
+    end_answered(transfer);
   }
   return {};
+}
+
+// Its memory is free once it has left, too, and what came is where it belongs.
+void Link::end_answered(const std::shared_ptr<Transfer>& transfer) {
+  transfer->answered = true;
+  if (!transfer->left) return;
+  inbox_.when_landed([this, transfer] { finish(transfer, transfer->reason); });
+}
+
+std::function<void()> Link::when_left(const std::shared_ptr<Transfer>& transfer) {
+  return [this, transfer] {
+    transfer->left = true;
+    if (transfer->answered) end_answered(transfer);
+  };
 }
 
 // It is over once the peer has answered.
 void Link::end(Transfer& transfer, Status reason) {
   std::erase_if(turns_, [&](const Turn& turn) { return turn.transfer.get() == &transfer; });
   transfer.ending = true;
+  transfer.left = false;
   transfer.ended_at = engine_.clock().now();
   transfer.reason = std::move(reason);
-  outbox_.add(Frame{.kind = Frame::Kind::Cancel, .transfer = transfer.id});
+  outbox_.add(Frame{.kind = Frame::Kind::Cancel, .transfer = transfer.id},
+              when_left(transfers_.at(transfer.id)));
 }
 
 void Link::on_cancel(uint64_t id) {
@@ -484,6 +518,7 @@ void Link::finish(const std::shared_ptr<Transfer>& transfer, Status status) {
 void Link::check_deadlines(TimePoint now) {
   next_check_ = now + kCheckPeriod;
   const auto patience = milliseconds(options_.liveness_ms);
+  if (!read_) moved_at_ = now;  // the answer may wait behind notifications that nobody takes
   for (const auto& [id, transfer] : transfers_) {
     if (!transfer->ending && now >= transfer->options.deadline) {
       end(*transfer,
@@ -502,28 +537,40 @@ void Link::check_deadlines(TimePoint now) {
 bool Link::look_for_end(TimePoint now) {
   if (!is_lost_.load(std::memory_order_acquire)) {
     Status broken = channel_->status();
-    if (broken.ok() && device_.copies_in != nullptr) {
-      broken = device_.copies_in->status();
-      if (broken.ok()) broken = device_.copies_out->status();
-    }
-    if (broken.ok()) return false;
+    if (broken.ok()) broken = device_.copies_in->status();
+    if (broken.ok()) broken = device_.copies_out->status();
+    const bool leaves = has_left_.load(std::memory_order_acquire);
+    if (broken.ok() && !leaves) return false;
     if (!failed_at_) failed_at_ = now;
-    if (now - *failed_at_ < kNewsTime) return true;
-    settle(broken.with(options_.name));
+    if (now - *failed_at_ < kNewsTime) return !broken.ok();  // what it sent last is still read
+    settle((leaves ? left_status() : broken).with(options_.name));
   }
-  begin_end(cause());
+  begin_end(cause(), now);
   return true;
 }
 
+void Link::depart() {
+  has_left_.store(true, std::memory_order_release);
+  engine_.notify(true);
+}
+
+bool Link::flushed() const {
+  const std::lock_guard lock(mutex_);
+  return !transfers_.empty() || outbox_.size() == 0;
+}
+
 // No byte of users' memory moves by the channel after that; devices may still copy.
-void Link::begin_end(const Status& why) {
+void Link::begin_end(const Status& why, TimePoint now) {
+  ending_since_ = now;
   ended_ = why;
   channel_->close();
   turns_.clear();
 }
 
-bool Link::go_on_ending() {
-  if (copies()) return false;
+bool Link::go_on_ending(TimePoint now) {
+  // A device that has failed may never say what it copied.
+  const bool failed = !device_.copies_in->status().ok() || !device_.copies_out->status().ok();
+  if (copies() && !(failed && now - ending_since_ > kLastWait)) return false;
   const auto all = std::exchange(transfers_, {});
   for (const auto& [id, transfer] : all) {
     ++statistics_.transfers, ++statistics_.failed;

@@ -33,7 +33,7 @@ struct LinkStatistics {
   uint64_t stalls = 0;  ///< how often nothing was read because notifications were not taken
 };
 
-/// Pinned memory for a device, and what copies; none where channels reach all memory.
+/// Pinned memory, and what copies between that and an endpoint's own.
 struct DeviceSide {
   std::shared_ptr<ChunkPool> out, in;
   std::shared_ptr<Stager> copies_out, copies_in;
@@ -67,6 +67,10 @@ class Link final : public progress::Driven {
   /// Ends the link and all its transfers, as the engine's driver finds soon (`over`). The first
   /// cause counts. Cheap, from any thread.
   void lose(const Status& why);
+  /// The peer says no more: ends the link once what it has said is read.
+  void depart();
+  /// Whether nothing waits to leave, or a transfer is under way.
+  [[nodiscard]] bool flushed() const;
   /// Whether it has ended, and nothing of it moves.
   [[nodiscard]] bool over() const { return over_.load(std::memory_order_acquire); }
   /// Why; ok while it has not.
@@ -119,6 +123,8 @@ class Link final : public progress::Driven {
   Result<Inbox::Landing> on_data(const Frame& frame);
   Status on_done(const Frame& frame);
   void end(Transfer& transfer, Status reason);
+  void end_answered(const std::shared_ptr<Transfer>& transfer);
+  std::function<void()> when_left(const std::shared_ptr<Transfer>& transfer);
   void on_cancel(uint64_t id);
   void refuse(const Frame& frame, const Status& why);
   void answer(uint64_t id, const Status& status);
@@ -126,8 +132,8 @@ class Link final : public progress::Driven {
   void finish(const std::shared_ptr<Transfer>& transfer, Status status);
   void check_deadlines(TimePoint now);
   bool look_for_end(TimePoint now);
-  void begin_end(const Status& why);
-  bool go_on_ending();
+  void begin_end(const Status& why, TimePoint now);
+  bool go_on_ending(TimePoint now);
   [[nodiscard]] Status nonsense(const char* what) const;
 
   progress::Engine& engine_;
@@ -151,14 +157,16 @@ class Link final : public progress::Driven {
   std::set<uint64_t> refused_;  // transfers of the peer that failed and have not ended
   TimePoint next_check_{};
   TimePoint moved_at_{};
-  bool read_ = true;  // at the last look
+  bool read_ = true;      // at the last look
+  bool no_room_ = false;  // for what the last turn was to send
+  TimePoint ending_since_{};
   std::optional<TimePoint> failed_at_;
   Status ended_;  // why
   LinkStatistics statistics_;
 
   mutable std::mutex fate_mutex_;  // guards what follows
   Status lost_;
-  std::atomic<bool> is_lost_{false}, over_{false};
+  std::atomic<bool> is_lost_{false}, has_left_{false}, over_{false};
 };
 
 }  // namespace hetccl::onesided

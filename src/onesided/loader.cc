@@ -45,15 +45,13 @@ bool Loader::place(Outbox::Item& item, Frame::Way way) {
   return item.data != nullptr;
 }
 
-void Loader::enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first,
-                     std::shared_ptr<device::Event>& after) {
+void Loader::enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first) {
   if (copies.empty()) return;
-  const uint32_t ticket =
-      options_.stager->enqueue(std::exchange(copies, {}), std::exchange(after, nullptr));
+  const uint64_t ticket = options_.stager->enqueue(std::exchange(copies, {}));
   for (; first < loaded.items.size(); ++first) loaded.items[first].ticket = ticket;
 }
 
-Loader::Loaded Loader::load(std::span<const Piece> pieces, std::shared_ptr<device::Event>& after) {
+Loader::Loaded Loader::load(std::span<const Piece> pieces) {
   Loaded loaded;
   const bool copied = is_copied(pieces.front().from);
   const auto other = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
@@ -87,12 +85,11 @@ Loader::Loaded Loader::load(std::span<const Piece> pieces, std::shared_ptr<devic
     copied_bytes += item.bytes;
     loaded.items.push_back(std::move(item));
     if (copied_bytes >= kJobBytes) {
-      enqueue(loaded, copies, first, after);
+      enqueue(loaded, copies, first);
       copied_bytes = 0;
     }
   }
-  enqueue(loaded, copies, first, after);
-  staging_.rest();
+  enqueue(loaded, copies, first);
   return loaded;
 }
 

@@ -49,15 +49,16 @@ class Loader {
     Frame::Way way{};
     std::vector<Outbox::Item> items;
   };
-  /// Loads as many pieces as there is room for, all in one way. Copies wait for `after`, once.
-  Loaded load(std::span<const Piece> pieces, std::shared_ptr<device::Event>& after);
+  /// Loads as many pieces as there is room for, all in one way.
+  Loaded load(std::span<const Piece> pieces);
+  /// Nothing of it is on its way.
+  void rest() { staging_.rest(); }
 
  private:
   [[nodiscard]] bool is_copied(const Place& from) const;
   [[nodiscard]] Frame::Way way_of(std::span<const Piece> pieces) const;
   bool place(Outbox::Item& item, Frame::Way way);
-  void enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first,
-               std::shared_ptr<device::Event>& after);
+  void enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first);
 
   const Options options_;
   Staging staging_;

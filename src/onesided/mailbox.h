@@ -34,13 +34,16 @@ class Mailbox {
     letters_.push_back(std::move(letter));
     count();
   }
-  std::optional<Letter> take() {
+  /// `makes_room`: for links that had stopped reading.
+  std::optional<Letter> take(bool* makes_room) {
     const std::lock_guard lock(mutex_);
     if (letters_.empty()) return {};
     Letter first = std::move(letters_.front());
     letters_.pop_front();
     bytes_ -= first.bytes.size();
+    const bool was_full = !has_room();
     count();
+    *makes_room = was_full && has_room();
     return first;
   }
 

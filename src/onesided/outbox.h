@@ -33,7 +33,7 @@ class Outbox {
     size_t bytes = 0;            ///< of that
     bool registered = false;     ///< the transport knows where it lies
     bool beside = false;         ///< it lies in the window, and does not travel
-    uint32_t ticket = 0;         ///< of the stager that brings it; 0: it is there
+    uint64_t ticket = 0;         ///< of the stager that brings it; 0: it is there
     ChunkPool::Chunk chunk{};    ///< it lies in
     std::vector<Use> uses{};     ///< of the regions that it lies in
     std::function<void()> sent;  ///< called once it has left, and all before it; may be empty
@@ -72,7 +72,7 @@ class Outbox {
   const Stager* const stager_;
   std::deque<Item> waiting_, posted_;
   size_t bytes_ = 0;
-  uint32_t last_ticket_ = 0;
+  uint64_t last_ticket_ = 0;
   uint64_t n_posted_ = 0, n_sent_ = 0;
 };
 

@@ -34,7 +34,6 @@ Result<std::shared_ptr<Region>> Regions::remove(uint64_t id) {
   if (found.empty()) {
     return error(ErrorCode::InvalidArgument, "region %" PRIx64 " is not registered", id);
   }
-  found.mapped()->closed = true;
   return std::move(found.mapped());
 }
 

@@ -28,7 +28,6 @@ struct Region {
   std::vector<std::shared_ptr<const void>> holds;
   uint32_t access = 0;
   std::string label;  ///< for peers, who find it by that
-  std::atomic<bool> closed{false};
   std::atomic<int> uses{0};
 };
 

@@ -1,5 +1,6 @@
 #include "onesided/staging.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace hetccl::onesided {
 namespace {
 
 constexpr size_t kAlignment = 512;
+constexpr size_t kFlagsAtOnce = 64;
 
 }  // namespace
 
@@ -20,20 +22,24 @@ ChunkPool::~ChunkPool() {
 
 Status ChunkPool::reserve() {
   const std::lock_guard lock(mutex_);
-  for (; n_left_ > 0; --n_left_) {
+  free_.reserve(n_chunks_);
+  while (free_.size() < n_chunks_) {
     HETCCL_ASSIGN(void* const memory, device_.allocate_pinned(chunk_bytes_));
     free_.push_back(static_cast<std::byte*>(memory));
   }
   return {};
 }
 
+// Without the lock, which the chunk's end takes: also where there is no memory to count its users.
 ChunkPool::Chunk ChunkPool::take() {
-  const std::lock_guard lock(mutex_);
-  if (free_.empty()) return {};
-  std::byte* const memory = free_.back();
-  Chunk chunk(memory, [pool = shared_from_this()](std::byte* given) { pool->give_back(given); });
-  free_.pop_back();
-  return chunk;
+  std::byte* memory = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return {};
+    memory = free_.back();
+    free_.pop_back();
+  }
+  return {memory, [pool = shared_from_this()](std::byte* given) { pool->give_back(given); }};
 }
 
 void ChunkPool::give_back(std::byte* memory) {
@@ -44,14 +50,39 @@ void ChunkPool::give_back(std::byte* memory) {
 Staging::Taken Staging::take(size_t bytes) {
   const size_t room = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (chunk_ == nullptr || used_ + room > pool_->chunk_bytes()) {
+    chunk_.reset();
+    if (live_->load() >= pool_->most_of_link()) return {};
     ChunkPool::Chunk next = pool_->take();
     if (next == nullptr) return {};
-    chunk_ = std::move(next);
+    ++*live_;
+    std::byte* const memory = next.get();
+    chunk_ = {memory, [held = std::move(next), live = live_](std::byte*) { --*live; }};
     used_ = 0;
   }
   Taken taken{chunk_, chunk_.get() + used_};
   used_ += room;
   return taken;
+}
+
+Gates::~Gates() {
+  for (void* memory : pinned_memory_) device_.free_pinned(memory);
+}
+
+// A word that was reached serves again: who waits for its last value finds that reached, too.
+Result<Gates::Gate> Gates::add(device::Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  auto gate =
+      std::find_if(gates_.begin(), gates_.end(), [](const Gate& one) { return one.is_open(); });
+  if (gate == gates_.end()) {
+    HETCCL_ASSIGN(void* const memory, device_.allocate_pinned(kFlagsAtOnce * sizeof(device::Flag)));
+    pinned_memory_.push_back(memory);
+    for (size_t i = 0; i < kFlagsAtOnce; ++i)
+      gates_.push_back({new (static_cast<device::Flag*>(memory) + i) device::Flag});
+    gate = gates_.end() - 1;
+  }
+  HETCCL_TRY(device_.write_flag(stream, *gate->flag, gate->value + 1));
+  ++gate->value;
+  return *gate;
 }
 
 Result<std::unique_ptr<Stager>> Stager::create(device::Device& device) {
@@ -73,16 +104,25 @@ Stager::~Stager() {
   if (flag_ != nullptr) device_.free_pinned(flag_);
 }
 
-uint32_t Stager::enqueue(std::vector<Piece> pieces, std::shared_ptr<device::Event> after) {
-  uint32_t ticket = 0;
+uint64_t Stager::enqueue(std::vector<Piece> pieces) {
+  uint64_t ticket = 0;
   {
     const std::lock_guard lock(mutex_);
-    ticket = given_.load(std::memory_order_relaxed) + 1;
-    jobs_.push_back({std::move(pieces), std::move(after), ticket});
-    given_.store(ticket, std::memory_order_release);
+    ticket = ++given_;
+    jobs_.push_back({std::move(pieces), ticket});
   }
   wanted_.notify_one();
   return ticket;
+}
+
+// Streams write the last 32 bits. Somebody looks within so many jobs.
+uint64_t Stager::reached() const {
+  uint64_t before = reached_.load(std::memory_order_acquire);
+  const uint32_t word = flag_->word.load(std::memory_order_acquire);
+  const uint64_t now = before + static_cast<uint32_t>(word - static_cast<uint32_t>(before));
+  while (before < now && !reached_.compare_exchange_weak(before, now)) {
+  }
+  return std::max(before, now);
 }
 
 Status Stager::status() const {
@@ -114,7 +154,6 @@ void Stager::run() {
 }
 
 Status Stager::copy(const Job& job) {
-  if (job.after != nullptr) HETCCL_TRY(device_.wait(*stream_, *job.after));
   const bool on_host = (device_.capabilities() & device::kHostAccessible) != 0;
   std::vector<Copy> together;
   for (const Piece& one : job.pieces) {
@@ -125,7 +164,7 @@ Status Stager::copy(const Job& job) {
     }
   }
   HETCCL_TRY(device_.copy_all(*stream_, together));
-  return device_.write_flag(*stream_, *flag_, job.ticket);
+  return device_.write_flag(*stream_, *flag_, static_cast<uint32_t>(job.ticket));
 }
 
 }  // namespace hetccl::onesided

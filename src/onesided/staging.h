@@ -23,9 +23,10 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
   using Chunk = std::shared_ptr<std::byte>;
   /// The device outlives it, and all chunks.
   ChunkPool(device::Device& device, size_t chunk_bytes, size_t n_chunks)
-      : device_(device), chunk_bytes_(chunk_bytes), n_left_(n_chunks) {}
+      : device_(device), chunk_bytes_(chunk_bytes), n_chunks_(n_chunks) {}
   ~ChunkPool();
   [[nodiscard]] size_t chunk_bytes() const { return chunk_bytes_; }
+  [[nodiscard]] size_t most_of_link() const { return n_chunks_ / 2; }
   /// Pins all of them. SystemError where the host has no such memory.
   Status reserve();
   /// Null where all are in use.
@@ -35,13 +36,13 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
   void give_back(std::byte* memory);
 
   device::Device& device_;
-  const size_t chunk_bytes_;
+  const size_t chunk_bytes_, n_chunks_;
   std::mutex mutex_;
-  size_t n_left_;  // not pinned yet
   std::vector<std::byte*> free_;
 };
 
-/// A link's place in a chunk: pieces that follow each other share one.
+/// A link's place in a chunk: pieces that follow each other share one. A link has at most half of
+/// the pool's.
 class Staging {
  public:
   explicit Staging(std::shared_ptr<ChunkPool> pool) : pool_(std::move(pool)) {}
@@ -51,13 +52,38 @@ class Staging {
   };
   /// `bytes` at most of a chunk. Its memory is null where none is free now.
   Taken take(size_t bytes);
-  /// Keeps no chunk that nobody uses.
+  /// Lets go of a chunk that is used in part.
   void rest() { chunk_.reset(); }
 
  private:
   std::shared_ptr<ChunkPool> pool_;
+  std::shared_ptr<std::atomic<size_t>> live_ = std::make_shared<std::atomic<size_t>>(0);
   ChunkPool::Chunk chunk_;
   size_t used_ = 0;
+};
+
+/// Words that users' streams write. Thread-safe.
+class Gates {
+ public:
+  /// Open once the word is reached.
+  struct Gate {
+    device::Flag* flag = nullptr;  ///< null: it was never closed
+    uint32_t value = 0;
+    [[nodiscard]] bool is_open() const { return flag == nullptr || flag->reached(value); }
+  };
+  /// The device outlives it. No stream may be about to write when it is destroyed.
+  explicit Gates(device::Device& device) : device_(device) {}
+  ~Gates();
+  Gates(const Gates&) = delete;
+  Gates& operator=(const Gates&) = delete;
+  /// Makes a gate that opens once `stream` gets there.
+  Result<Gate> add(device::Stream& stream);
+
+ private:
+  device::Device& device_;
+  std::mutex mutex_;
+  std::vector<Gate> gates_;  // the last of each word
+  std::vector<void*> pinned_memory_;
 };
 
 /// Enqueues copies on a stream of its own, in order. Thread-safe, but for destruction.
@@ -72,34 +98,31 @@ class Stager {
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
-  /// Copies once `after`, which may be null, has come: they are complete when the ticket it
-  /// returns is reached.
-  uint32_t enqueue(std::vector<Piece> pieces, std::shared_ptr<device::Event> after);
-  /// Whether the copies are complete, or never will be (`status`).
-  [[nodiscard]] bool reached(uint32_t ticket) const {
-    return flag_->reached(ticket) || failed_.load(std::memory_order_acquire);
-  }
-  [[nodiscard]] bool idle() const { return reached(given_.load(std::memory_order_acquire)); }
+  /// The copies are complete when the ticket it returns, at least 1, is reached.
+  uint64_t enqueue(std::vector<Piece> pieces);
+  [[nodiscard]] bool reached(uint64_t ticket) const { return ticket <= reached(); }
+  /// Why what was enqueued will not all be reached; ok while nothing has failed.
   [[nodiscard]] Status status() const;
 
  private:
   struct Job {
     std::vector<Piece> pieces;
-    std::shared_ptr<device::Event> after;
-    uint32_t ticket = 0;
+    uint64_t ticket = 0;
   };
   explicit Stager(device::Device& device) : device_(device) {}
+  [[nodiscard]] uint64_t reached() const;
   void run();
   Status copy(const Job& job);
 
   device::Device& device_;
   std::unique_ptr<device::Stream> stream_;
   device::Flag* flag_ = nullptr;
-  std::atomic<uint32_t> given_{0};
+  mutable std::atomic<uint64_t> reached_{0};  // as far as somebody has looked
   std::atomic<bool> failed_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wanted_;
+  uint64_t given_ = 0;  // tickets
   std::deque<Job> jobs_;
   Status status_;
   bool stop_ = false;

@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "onesided/protocol.h"
 #include "onesided/region.h"
+#include "onesided/staging.h"
 
 namespace hetccl::onesided {
 
@@ -73,16 +74,14 @@ class Transfer {
     Bytes notification{};
     bool notifies = false;
     TimePoint deadline = TimePoint::max();
-    std::shared_ptr<device::Event> after{};  ///< what device memory waits for
+    Gates::Gate gate{};  ///< it begins once that is open
   };
   Transfer(bool puts, std::shared_ptr<const BlockList> blocks, Options given)
       : is_put(puts),
         list(std::move(blocks)),
         options(std::move(given)),
         asked(*list),
-        arrived(*list),
-        out_after(is_put ? options.after : nullptr),
-        after(is_put ? nullptr : options.after) {}
+        arrived(*list) {}
 
   /// Over: no byte of its memory moves any more.
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
@@ -102,11 +101,11 @@ class Transfer {
   Walk asked;                // what was put, or asked for
   Walk arrived;              // of a get
   uint64_t outstanding = 0;  // pieces of a get that were asked for and have not come
-  std::shared_ptr<device::Event> out_after;  // what the first piece that leaves waits for
-  std::shared_ptr<device::Event> after;      // what the first piece that arrives waits for
-  bool begun = false;                        // a frame was made
-  bool all_asked = false;                    // the last one was
-  bool ending = false;                       // a Cancel was made
+  bool begun = false;        // a frame was made
+  bool all_asked = false;    // the last one was
+  bool ending = false;       // a Cancel was made
+  bool left = false;         // the last frame of both, and all before, has left
+  bool answered = false;     // by the peer, before that
   TimePoint ended_at{};
   Status reason;  // of that
 

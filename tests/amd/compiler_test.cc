@@ -12,7 +12,7 @@ using namespace hetccl::device::kernels;
 namespace {
 
 std::set<std::string> kernel_names() {
-  std::set<std::string> names = {kWaitFlag, kWriteFlag};
+  std::set<std::string> names = {kWaitFlag, kWriteFlag, kCopyList};
   for (const DataType type : fake::kTypes)
     for (const RedOp op : fake::ops_of(type)) names.insert(name_of(type, op));
   for (const DataType type : {DataType::Float16, DataType::BFloat16, DataType::Float32})

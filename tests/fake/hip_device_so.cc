@@ -121,7 +121,7 @@ FakeStream& stream_of(void* stream) {
 }
 
 struct Kernel {
-  enum class Kind { WaitFlag, WriteFlag, Reduce, Encoded, Batch } kind{};
+  enum class Kind { WaitFlag, WriteFlag, CopyList, Reduce, Encoded, Batch } kind{};
   DataType type{};
   RedOp op{};
   Format format{};
@@ -132,6 +132,7 @@ const std::map<std::string, Kernel>& kernels_by_name() {
     auto* const made = new std::map<std::string, Kernel>;
     (*made)[kernels::kWaitFlag] = {.kind = Kernel::Kind::WaitFlag};
     (*made)[kernels::kWriteFlag] = {.kind = Kernel::Kind::WriteFlag};
+    (*made)[kernels::kCopyList] = {.kind = Kernel::Kind::CopyList};
     for (int i = 0; i < 256; ++i) {
       const auto type = static_cast<DataType>(i);
       if (!is_valid(type)) continue;
@@ -212,6 +213,12 @@ void launch(const Kernel& kernel, TaskQueue& queue, void** arguments) {
       push_write_flag(queue, flag_of(argument<void*>(arguments, 0)),
                       argument<uint32_t>(arguments, 1));
       break;
+    case Kernel::Kind::CopyList: {
+      const auto& list = argument<kernels::CopyList>(arguments, 0);
+      for (uint32_t i = 0; i < list.n; ++i)
+        push_copy(queue, list.copies[i].dst, list.copies[i].src, list.copies[i].bytes);
+      break;
+    }
     case Kernel::Kind::Reduce:
       push_reduce(queue,
                   reduction_of(argument<kernels::Arguments>(arguments, 0), kernel.type, kernel.op));

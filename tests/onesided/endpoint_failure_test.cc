@@ -170,7 +170,7 @@ TEST_CASE("where notifications are not taken nothing more is read, and nothing i
     std::this_thread::yield();
   }
   for (size_t i = 0; i < n; ++i) {
-    const auto letter = decode->take_notification(end);
+    const auto letter = decode->take_notification(end).value();
     REQUIRE(letter.has_value());
     REQUIRE(letter->bytes == Bytes{static_cast<uint8_t>(i), static_cast<uint8_t>(i >> 8U)});
   }

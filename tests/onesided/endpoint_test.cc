@@ -103,7 +103,7 @@ TEST_CASE("a notification comes after the bytes that it is of") {
     const auto target = decode.add(pattern(1'200'000, 6));
     const auto put = prefill.begin(peer, true, {{source.region, 0, target.region, 0, 1'200'000}},
                                    Bytes{'p', 'u', 't'});
-    auto letter = decode->take_notification(soon());
+    auto letter = decode->take_notification(soon()).value();
     REQUIRE(letter.has_value());
     CHECK(letter->bytes == Bytes{'p', 'u', 't'});
     CHECK(decode.read(target) == content);
@@ -112,14 +112,69 @@ TEST_CASE("a notification comes after the bytes that it is of") {
 
     const auto get = prefill.begin(peer, false, {}, Bytes{'g'});  // nothing but the notification
     CHECK(prefill.wait(*get).ok());
-    letter = decode->take_notification(soon());
+    letter = decode->take_notification(soon()).value();
     REQUIRE(letter.has_value());
     CHECK(letter->bytes == Bytes{'g'});
 
     CHECK(prefill->notify(peer, {}).ok());
-    letter = decode->take_notification(soon());
+    letter = decode->take_notification(soon()).value();
     REQUIRE(letter.has_value());
     CHECK(letter->bytes.empty());
+  }
+}
+
+TEST_CASE("a transfer begins after what its stream holds, and holds up no other") {
+  for (const char* host : {"a", "b"}) {
+    CAPTURE(host);
+    End prefill("prefill", {true, "a"}), decode("decode", {false, host});
+    const uint64_t peer = connect(prefill, decode);
+    const auto late = pattern(300'000, 7);
+    const auto source = prefill.add(pattern(300'000, 1)), later = prefill.add(late);
+    const auto target = decode.add(pattern(300'000, 2)), other = decode.add(pattern(300'000, 3));
+    fake::FakeDevice& device = prefill.device();
+    const auto stream = device.create_stream().value();
+    auto* const flag =
+        static_cast<device::Flag*>(device.allocate_pinned(sizeof(device::Flag)).value());
+    CHECK(device.wait_flag(*stream, *flag, 1).ok());
+    CHECK(device.copy(*stream, source.data, later.data, 300'000).ok());
+    const auto held = prefill.begin(peer, true, {{source.region, 0, target.region, 0, 300'000}},
+                                    Bytes{1}, 0, stream.get());
+    const auto free =
+        prefill.begin(peer, true, {{later.region, 0, other.region, 0, 300'000}}, Bytes{2});
+    CHECK(prefill.wait(*free).ok());
+    CHECK(decode->take_notification(soon()).value()->bytes == Bytes{2});
+    CHECK_FALSE(held->done());
+    const auto dropped =
+        prefill.begin(peer, true, {{source.region, 0, other.region, 0, 100}}, {}, 0, stream.get());
+    prefill->cancel(peer, *dropped, "nobody wants it");
+    CHECK(prefill.wait(*dropped).code() == ErrorCode::Aborted);
+    flag->word.store(1, std::memory_order_release);
+    CHECK(prefill.wait(*held).ok());
+    CHECK(decode.read(target) == late);
+    CHECK(device.synchronize(fake::kHang));
+    device.free_pinned(flag);
+    device.set_capturing(true);
+    const auto list = prefill->prepare(std::vector<Block>{{source.region, 0, target.region, 0, 9}});
+    CHECK(prefill->begin(peer, {true, list.value(), {}, 0, stream->native()}).status().code() ==
+          ErrorCode::InvalidUsage);
+    device.set_capturing(false);
+  }
+}
+
+TEST_CASE("what was said before an endpoint leaves arrives") {
+  for (const char* host : {"a", "b"}) {
+    CAPTURE(host);
+    End decode("decode", {false, "a"});
+    {
+      End prefill("prefill", {false, host});
+      const uint64_t peer = connect(prefill, decode);
+      for (uint8_t i = 0; i < 100; ++i) CHECK(prefill->notify(peer, {i}).ok());
+    }
+    for (uint8_t i = 0; i < 100; ++i) {
+      const auto letter = decode->take_notification(soon()).value();
+      REQUIRE(letter.has_value());
+      CHECK(letter->bytes == Bytes{i});
+    }
   }
 }
 
@@ -162,7 +217,7 @@ TEST_CASE("many endpoints connect to many, and leave") {
   });
   for (size_t d = 0; d < kEach; ++d) {
     for (size_t p = 0; p < kEach; ++p) {
-      CHECK(decodes[d]->take_notification(soon()).has_value());
+      CHECK(decodes[d]->take_notification(soon()).value().has_value());
       CHECK(decodes[d].read(targets[d][p]) == pattern(70'000, p + 1));
     }
     // Those that have left are known by name and reason.

@@ -62,7 +62,7 @@ class End {
 
   Endpoint* operator->() const { return endpoint_.get(); }
   [[nodiscard]] comm::Runtime& runtime() const { return *runtime_; }
-  void destroy() { endpoint_.reset(); }
+  [[nodiscard]] fake::FakeDevice& device() const { return *device_; }
 
   struct Memory {
     std::byte* data = nullptr;
@@ -94,11 +94,13 @@ class End {
     return content;
   }
   std::shared_ptr<Transfer> begin(uint64_t peer, bool puts, const std::vector<Block>& blocks,
-                                  std::optional<Bytes> notification = {}, int64_t timeout_ms = 0) {
+                                  std::optional<Bytes> notification = {}, int64_t timeout_ms = 0,
+                                  device::Stream* stream = nullptr) {
+    if (stream == nullptr) stream = stream_.get();
     auto list = endpoint_->prepare(blocks);
     REQUIRE_MESSAGE(list.ok(), list.status().message());
     auto begun = endpoint_->begin(peer, {puts, list.value(), std::move(notification), timeout_ms,
-                                         stream_ ? stream_->native() : nullptr});
+                                         stream != nullptr ? stream->native() : nullptr});
     REQUIRE_MESSAGE(begun.ok(), begun.status().message());
     return begun.value();
   }

@@ -1,9 +1,12 @@
 """Endpoints from Python: within a process, between processes, and what goes wrong."""
 
+import gc
 import multiprocessing
 import os
 import signal
+import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -73,6 +76,46 @@ def test_wrong_arguments_are_named():
         Endpoint("", "host")
     with pytest.raises(hetccl.HetcclError, match="endpoint is none"):
         one.metadata()
+    one.close()
+
+
+@pytest.mark.smoke
+def test_an_endpoint_that_nobody_holds_ends_before_its_memory_goes():
+    with Endpoint("stays", "host") as stays:
+        goes = Endpoint("goes", "host")
+        cache = np.zeros(100, np.uint8)
+        goes.register(cache, "cache")
+        held = weakref.ref(cache)
+        peer = stays.connect(goes.metadata())
+        here = stays.register(np.ones(100, np.uint8))
+        del goes, cache
+        gc.collect()
+        assert held() is None
+        with pytest.raises(hetccl.HetcclError, match="goes"):
+            stays.put(peer, [(here.id, 0, peer.region("cache"), 0, 100)]).wait(PATIENCE)
+        with (
+            Endpoint("other", "host") as other,
+            pytest.raises(ValueError, match="another endpoint"),
+        ):
+            other.notify(peer, b"")
+
+
+@pytest.mark.smoke
+def test_who_waits_for_notifications_learns_that_the_endpoint_is_closed():
+    endpoint = Endpoint("closes", "host")
+    told = []
+
+    def wait():
+        with pytest.raises(hetccl.HetcclError, match="destroyed"):
+            endpoint.notifications(PATIENCE)
+        told.append(True)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    endpoint.close()
+    thread.join(PATIENCE)
+    assert told == [True]
 
 
 def decode_process(pipe):
