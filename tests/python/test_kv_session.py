@@ -91,6 +91,42 @@ def test_two_senders_and_two_receivers_of_unlike_degrees(mode):
     assert (whole == found).all()
 
 
+@modes
+def test_offers_may_say_the_number_of_receivers(mode):
+    """Both receivers offer to both senders; each reads from one of them, and holds keep the lease
+    of a sender whose offers come late."""
+    pair = Pair()
+    halves = [(0, 2), (2, 4)]
+    senders = [pair.add(Sender, f"p{i}", heads=held) for i, held in enumerate(halves)]
+    receivers = [pair.add(Receiver, f"d{i}", heads=held) for i, held in enumerate(halves)]
+    for i, sender in enumerate(senders):
+        fill(pair.ends[f"p{i}"], i)
+        sender.begin("r", SOURCE, 12, receivers=None)
+        sender.send_layers("r", range(3), (0, 12))
+        sender.commit("r")
+    for receiver in receivers:
+        for sender in senders:
+            link = receiver.open(sender.metadata())
+            receiver.connect(sender.metadata(), link=link)
+    while pair.world.now < 7:
+        pair.step()
+        receivers[0].hold("r", [*receivers[0].peers, 99])
+    for receiver in receivers:
+        receiver.offer("r", TARGET, (0, 12), mode=mode, receivers=2)
+    ends = [(name, "r") for name in ("p0", "p1", "d0", "d1")]
+    assert all(one.ok for one in pair.run(*ends))
+    for i in (0, 1):
+        found = pair.cells(f"d{i}", TARGET, (0, 12))
+        assert (pair.cells(f"p{i}", SOURCE, (0, 12)) == found).all()
+
+
+def test_an_offer_that_does_not_say_it_is_refused():
+    pair, sender, receiver = join()
+    sender.begin("r", SOURCE, 12, receivers=None)
+    receiver.offer("r", TARGET, (0, 12))
+    assert "does not say how many receivers" in pair.run(("d0", "r"))[0].cause
+
+
 def begin_all(pair, sender, receiver, mode, request="r"):
     receiver.offer(request, TARGET, (0, 12), mode=mode)
     sender.begin(request, SOURCE, 12)

@@ -88,7 +88,7 @@ SCHEMA: dict[str, dict[str, Checker]] = {
     "offer": {
         "number": _number, "request": _text(256), "mode": _choice(*MODES), "tokens": _tokens,
         "blocks": _numbers(-1, _MOST_BLOCKS), "shares": _shares,
-        "encoding": _choice("", *ENCODINGS), "lease": _seconds,
+        "encoding": _choice("", *ENCODINGS), "lease": _seconds, "receivers": _count,
     },
     # Push. Sender: it has chunks to send. Receiver: staging slots for them.
     "want": {"number": _number, "slots": _count},
@@ -111,6 +111,8 @@ SCHEMA: dict[str, dict[str, Checker]] = {
     # Sender: no byte of this hand-off moves any more.
     "aborted": _ENDING,
     "renew": {"numbers": _numbers(0, 1 << 16)},
+    # Receiver: it will offer this request.
+    "hold": {"request": _text(256)},
 }  # fmt: skip
 
 

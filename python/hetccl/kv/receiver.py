@@ -81,6 +81,7 @@ class Receiver(Session):
         mode: str = "push",
         encoding: str = "",
         lease: float | None = None,
+        receivers: int = 0,
     ) -> None:
         """Offers `blocks` for `tokens`, [first, last), of a request.
 
@@ -90,7 +91,9 @@ class Receiver(Session):
         holds; default: all peers. `mode` "push" lets senders write into the blocks; with "pull"
         this end reads from theirs. `encoding` ("int8", "e4m3") takes a byte an element on the wire,
         with the error that `hetccl.kv.codes.encode` states. A sender that is silent
-        for `lease` seconds (default: the options') fails the request. Raises KvError for a request
+        for `lease` seconds (default: the options') fails the request. `receivers` tells senders
+        that began it with None how many receivers offer it; all of these offer it to every sender
+        then, those too from which they read nothing. Raises KvError for a request
         that has not ended, unknown senders, cells that no sender holds, and wrong tables.
         """
         if request in self._requests:
@@ -108,13 +111,13 @@ class Receiver(Session):
         divided = divide([peer.description for peer in peers], self.description)
         links = [
             self._make_link(peer, request, shares, tokens, encoding, seconds)
-            for peer, shares in zip(peers, divided, strict=True) if shares
+            for peer, shares in zip(peers, divided, strict=True) if shares or receivers
         ]  # fmt: skip
         table = np.asarray(blocks, np.int64).tolist()
         offers = [
             self._message(
                 "offer", number=link.number, request=request, mode=mode, tokens=list(tokens),
-                blocks=table, encoding=encoding, lease=seconds,
+                blocks=table, encoding=encoding, lease=seconds, receivers=receivers,
                 shares=[[share.layer, share.first, share.last] for share in link.shares],
             )
             for link in links
@@ -124,6 +127,13 @@ class Receiver(Session):
             link.peer.last_number = link.number
             link.peer.handoffs[link.number] = link
             self._post(link.peer, message)
+
+    def hold(self, request: str, senders: Sequence[int]) -> None:
+        """Renews the lease of a request at its senders, which will be offered later. Peers that are
+        gone are left out."""
+        for number in senders:
+            if number in self._peers:
+                self._send(self._peers[number], "hold", request=request)
 
     def abort(
         self, request: str, cause: str = "the decode was aborted", forget: bool = False

@@ -44,19 +44,20 @@ class Sender(Session):
         request: str,
         blocks: Blocks,
         n_tokens: int,
-        receivers: int = 1,
+        receivers: int | None = 1,
         lease: float | None = None,
     ) -> None:
         """Begins a request whose tokens [0, n_tokens) will be computed in `blocks`.
 
-        `receivers` is the number of receivers that read from this sender (`hetccl.kv.readers`).
+        `receivers` is the number of receivers that read from this sender (`hetccl.kv.readers`);
+        None leaves it to their offers, which then have to say it.
         The request fails if for `lease` seconds (default: the options') the engine makes no call
         for it, or receivers are missing after `commit`. Raises KvError for a request that has not
         ended, or a table that does not fit.
         """
         if request in self._requests:
             raise KvError(f"request {request} was begun before, and has not ended")
-        if receivers < 1 or n_tokens < 0:
+        if (receivers is not None and receivers < 1) or n_tokens < 0:
             raise KvError(f"request {request}: {receivers} receivers, {n_tokens} tokens")
         place_tokens(self.description, blocks, (0, n_tokens))
         seconds = self.options.lease if lease is None else lease
@@ -151,6 +152,9 @@ class Sender(Session):
         if kind == "offer":
             self._take_offer(peer, via, values)
             return
+        if kind == "hold":
+            self.renew(values["request"])
+            return
         if kind == "renew":
             for number in values["numbers"]:
                 self._touch(peer.handoffs.get(number))
@@ -187,7 +191,7 @@ class Sender(Session):
         handoff = Handoff(
             peer, via, values["number"], values["request"], values["mode"] == "pull",
             values["tokens"], values["blocks"], values["shares"], wire, values["lease"],
-            self._clock() + values["lease"],
+            values["receivers"], self._clock() + values["lease"],
             Flights(self._budget, self.metrics, self._clock),
         )  # fmt: skip
         peer.handoffs[handoff.number] = handoff
@@ -203,7 +207,11 @@ class Sender(Session):
             return  # lost while another offer was refused
         request = self._requests[handoff.request]
         refusal = ""
-        if len(request.handoffs) >= request.receivers:
+        if request.receivers is None:
+            request.receivers = handoff.receivers or None
+        if request.receivers is None:
+            refusal = f"request {handoff.request}: the offer does not say how many receivers it has"
+        elif request.is_full:
             refusal = f"request {handoff.request} has its {request.receivers} receivers already"
         elif handoff.tokens[1] > request.n_tokens:
             refusal = (
@@ -441,7 +449,9 @@ class Sender(Session):
             if request.failure is None and not request.is_complete and now > request.expires:
                 self.metrics.leases_expired += 1
                 seconds = f"{request.lease:g} s"
-                offers = f"{len(request.handoffs)} of {request.receivers} receivers have offered"
+                offers = (
+                    f"{len(request.handoffs)} of {request.receivers or '?'} receivers have offered"
+                )
                 cause = f"request {name}: no call of the engine for {seconds}, and {offers}"
                 self._fail(name, request, "lease", cause)
         for handoff in list(self._handoffs):
@@ -498,10 +508,9 @@ class Sender(Session):
         handoff.peer.handoffs.pop(handoff.number, None)
 
     def _conclude(self, name: str, request: Request) -> None:
-        is_full = len(request.handoffs) >= request.receivers
         all_over = all(one.is_over for one in request.handoffs)
         # Receivers that have all failed end a request whose prefill still computes.
-        if not (request.failure or request.is_complete or (is_full and all_over)):
+        if not (request.failure or request.is_complete or (request.is_full and all_over)):
             return
         if not request.is_released and all(one.is_quiet for one in request.handoffs):
             request.is_released = True

@@ -158,20 +158,30 @@ class Session:
         }
         return json.dumps(values, separators=(",", ":"))
 
-    def connect(self, metadata: str, timeout: float | None = 10.0) -> int:
+    def open(self, metadata: str, timeout: float | None = 10.0) -> Any:
+        """Makes the slow part of `connect`, in any thread: returns its `link`. Raises KvError where
+        the caches cannot be joined, which names both, and HetcclError where there is no connection
+        within `timeout` seconds."""
+        facts = _read_metadata(metadata)
+        self._check_peer(facts["description"])
+        return self._endpoint.connect(facts["endpoint"], timeout=timeout)
+
+    def connect(
+        self, metadata: str, timeout: float | None = 10.0, *, link: Any | None = None
+    ) -> int:
         """Connects to the session whose `metadata` it is, and introduces this one to it.
 
-        Returns the peer's number. One end has to call it. Raises KvError where the caches cannot be
-        joined, which names both, and HetcclError where there is no connection within `timeout`
-        seconds.
+        Returns the peer's number. One end has to call it. Does not wait where `link` is what `open`
+        has returned for these metadata. Raises KvError and HetcclError as `open` does.
         """
         facts = _read_metadata(metadata)
         known = self._find(facts["token"])
         if known is not None:
+            self._close_links([] if link is None else [link])
             return known.number
-        endpoint = facts.pop("endpoint")
-        self._check_peer(facts["description"])
-        peer = self._add(facts, self._endpoint.connect(endpoint, timeout=timeout))
+        found = self.open(metadata, timeout) if link is None else link
+        del facts["endpoint"]
+        peer = self._add(facts, found)
         self._send(peer, "hello", metadata=self._introduction(""))
         return peer.number
 
