@@ -258,5 +258,21 @@ def _check_parts_apart(one: Description, name: str, first: Layout, second: Layou
     elif low.dim == high.dim:
         dims = [*low.dim, (2, between)]
     if dims is None or low.strides[:3] != high.strides[:3]:
-        raise KvError(f"{name}: K and V overlap, or interleave in a way that is not known")
+        _check_parts_alternate(one, name, low, high)
+        return
     check_apart(f"{name}, K and V", [*outer, *dims], one.item_bytes)
+
+
+def _check_parts_alternate(one: Description, name: str, low: Layout, high: Layout) -> None:
+    """Raises KvError unless K and V take turns: a run of one, then a run of the other, each in any
+    order within, again and again by the dimensions that both share."""
+    between = high.offset - low.offset
+    outer, sizes = [], []
+    for part in (low, high):
+        dims = [(n, stride) for n, stride in part.dims(one.n_blocks, one.n_held) if n > 1]
+        outer.append(sorted(dim for dim in dims if dim[1] > between))
+        inner = [(n - 1) * stride for n, stride in dims if stride <= between]
+        sizes.append(one.item_bytes + sum(inner))
+    if outer[0] != outer[1] or sizes[0] > between:
+        raise KvError(f"{name}: K and V overlap, or interleave in a way that is not known")
+    check_apart(f"{name}, K and V", outer[0], between + sizes[1])

@@ -28,6 +28,7 @@ class Handoff:
     """An offer of one receiver."""
 
     peer: Peer
+    link: Any  # the offer came by it, so the receiver fences it
     number: int
     request: str
     is_pull: bool
@@ -36,6 +37,7 @@ class Handoff:
     shares: list[Share]
     wire: Wire
     lease: float
+    receivers: int  # of the request, as this one says; 0 if it does not
     expires: float
     flights: Flights
     jobs: deque[Job] = dataclasses.field(default_factory=deque)
@@ -73,7 +75,7 @@ class Request:
 
     blocks: Blocks
     n_tokens: int
-    receivers: int
+    receivers: int | None  # None until the first offer says it
     lease: float
     expires: float
     handoffs: list[Handoff] = dataclasses.field(default_factory=list)
@@ -86,7 +88,12 @@ class Request:
     @property
     def is_complete(self) -> bool:
         """Whether the engine has sent all, and all receivers have offered."""
-        return self.is_committed and len(self.handoffs) >= self.receivers
+        return self.is_committed and self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all receivers have offered."""
+        return self.receivers is not None and len(self.handoffs) >= self.receivers
 
 
 def find_missing(request: Request, handoff: Handoff) -> str:

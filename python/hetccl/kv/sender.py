@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from hetccl._lib import HetcclError
+from hetccl.endpoint import MAX_NOTIFICATION
 from hetccl.kv.description import Description, check_joinable
 from hetccl.kv.errors import KvError
 from hetccl.kv.handoff import Handoff, Job, Request, find_missing
@@ -43,19 +44,20 @@ class Sender(Session):
         request: str,
         blocks: Blocks,
         n_tokens: int,
-        receivers: int = 1,
+        receivers: int | None = 1,
         lease: float | None = None,
     ) -> None:
         """Begins a request whose tokens [0, n_tokens) will be computed in `blocks`.
 
-        `receivers` is the number of receivers that read from this sender (`hetccl.kv.readers`).
+        `receivers` is the number of receivers that read from this sender (`hetccl.kv.readers`);
+        None leaves it to their offers, which then have to say it.
         The request fails if for `lease` seconds (default: the options') the engine makes no call
         for it, or receivers are missing after `commit`. Raises KvError for a request that has not
         ended, or a table that does not fit.
         """
         if request in self._requests:
             raise KvError(f"request {request} was begun before, and has not ended")
-        if receivers < 1 or n_tokens < 0:
+        if (receivers is not None and receivers < 1) or n_tokens < 0:
             raise KvError(f"request {request}: {receivers} receivers, {n_tokens} tokens")
         place_tokens(self.description, blocks, (0, n_tokens))
         seconds = self.options.lease if lease is None else lease
@@ -146,9 +148,12 @@ class Sender(Session):
 
     # Messages of receivers.
 
-    def _handle(self, peer: Peer, kind: str, values: dict[str, Any]) -> None:
+    def _handle(self, peer: Peer, via: Any, kind: str, values: dict[str, Any]) -> None:
         if kind == "offer":
-            self._take_offer(peer, values)
+            self._take_offer(peer, via, values)
+            return
+        if kind == "hold":
+            self.renew(values["request"])
             return
         if kind == "renew":
             for number in values["numbers"]:
@@ -173,9 +178,10 @@ class Sender(Session):
             raise KvError(f"a receiver sends no {kind}")
         self._touch(handoff)
 
-    def _take_offer(self, peer: Peer, values: dict[str, Any]) -> None:
-        if not peer.seen.add(values["number"]):
-            return  # its abort has overtaken it, and is acknowledged
+    def _take_offer(self, peer: Peer, via: Any, values: dict[str, Any]) -> None:
+        if values["number"] <= peer.last_number:
+            raise KvError(f"offer {values['number']} after offer {peer.last_number}")
+        peer.last_number = values["number"]
         try:
             wire = choose_wire(self.description, peer.description, values["encoding"])
         except KvError as error:
@@ -183,9 +189,9 @@ class Sender(Session):
             self._send(peer, "aborted", **ending)
             return
         handoff = Handoff(
-            peer, values["number"], values["request"], values["mode"] == "pull", values["tokens"],
-            values["blocks"], values["shares"], wire, values["lease"],
-            self._clock() + values["lease"],
+            peer, via, values["number"], values["request"], values["mode"] == "pull",
+            values["tokens"], values["blocks"], values["shares"], wire, values["lease"],
+            values["receivers"], self._clock() + values["lease"],
             Flights(self._budget, self.metrics, self._clock),
         )  # fmt: skip
         peer.handoffs[handoff.number] = handoff
@@ -197,11 +203,15 @@ class Sender(Session):
             self._parked.append(handoff)
 
     def _accept(self, handoff: Handoff) -> None:
-        if self._peers.get(handoff.peer.name) is not handoff.peer:
+        if self._peers.get(handoff.peer.number) is not handoff.peer:
             return  # lost while another offer was refused
         request = self._requests[handoff.request]
         refusal = ""
-        if len(request.handoffs) >= request.receivers:
+        if request.receivers is None:
+            request.receivers = handoff.receivers or None
+        if request.receivers is None:
+            refusal = f"request {handoff.request}: the offer does not say how many receivers it has"
+        elif request.is_full:
             refusal = f"request {handoff.request} has its {request.receivers} receivers already"
         elif handoff.tokens[1] > request.n_tokens:
             refusal = (
@@ -233,7 +243,6 @@ class Sender(Session):
             cause = f"{peer.name}: {values['cause']}"
             self._fail_handoff(handoff, values["reason"], cause)
             return
-        peer.seen.add(values["number"])
         if handoff is not None:
             peer.handoffs.pop(handoff.number)
             self._unpark(lambda one: one is handoff)
@@ -324,8 +333,7 @@ class Sender(Session):
             else:
                 rows = rows_of(made.direct)
                 note = self._message("landed", number=number, segments=rows, checksum=proof)
-                transfer = self._endpoint.put(handoff.peer.handle, made.pieces, note)
-                handoff.flights.add(transfer)
+                self._put(handoff, made.pieces, note)
             self.metrics.pieces += len(made.pieces)
             self.metrics.direct_bytes += made.direct_bytes
         most = min(self._slots.slot_bytes, handoff.peer.slot_bytes)
@@ -395,11 +403,28 @@ class Sender(Session):
         blocks = np.array([[self._staging.id, at, peer.staging, to, size]], np.int64)
         try:
             note = self._message("chunk", slot=target, **facts)
-            transfer = self._endpoint.put(peer.handle, blocks, note)
+            self._put(handoff, blocks, note, ended=lambda: self._slots.give(slot))
         except BaseException:
             self._slots.give(slot)
             raise
-        handoff.flights.add(transfer, ended=lambda: self._slots.give(slot))
+
+    def _put(
+        self,
+        handoff: Handoff,
+        blocks: Any,
+        note: bytes,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        """Starts a put; `note` follows it, as a message of its own where it is too long."""
+        if len(note) <= MAX_NOTIFICATION:
+            transfer = self._endpoint.put(handoff.link, blocks, note)
+            handoff.flights.add(transfer, ended=ended)
+        else:
+            transfer = self._endpoint.put(handoff.link, blocks)
+            handoff.flights.add(transfer, lambda: self._tell(handoff, note), ended)
+
+    def _tell(self, handoff: Handoff, note: bytes) -> None:
+        self._post(handoff.peer, note)
 
     def _want_slots(self, handoff: Handoff) -> None:
         missing = len(handoff.reserved) - len(handoff.grants) - handoff.wanted
@@ -424,7 +449,9 @@ class Sender(Session):
             if request.failure is None and not request.is_complete and now > request.expires:
                 self.metrics.leases_expired += 1
                 seconds = f"{request.lease:g} s"
-                offers = f"{len(request.handoffs)} of {request.receivers} receivers have offered"
+                offers = (
+                    f"{len(request.handoffs)} of {request.receivers or '?'} receivers have offered"
+                )
                 cause = f"request {name}: no call of the engine for {seconds}, and {offers}"
                 self._fail(name, request, "lease", cause)
         for handoff in list(self._handoffs):
@@ -481,10 +508,9 @@ class Sender(Session):
         handoff.peer.handoffs.pop(handoff.number, None)
 
     def _conclude(self, name: str, request: Request) -> None:
-        is_full = len(request.handoffs) >= request.receivers
         all_over = all(one.is_over for one in request.handoffs)
         # Receivers that have all failed end a request whose prefill still computes.
-        if not (request.failure or request.is_complete or (is_full and all_over)):
+        if not (request.failure or request.is_complete or (request.is_full and all_over)):
             return
         if not request.is_released and all(one.is_quiet for one in request.handoffs):
             request.is_released = True
