@@ -133,7 +133,9 @@ class Router:
             if hosts:
                 process = hosts.popen(number, command, environment, cwd=HERE)
             else:
-                process = subprocess.Popen(command, env=environment, cwd=HERE)
+                process = subprocess.Popen(
+                    command, env=environment, cwd=HERE, start_new_session=True
+                )
             self._processes.append(process)
         threading.Thread(target=self._accept, daemon=True).start()
         self._await_workers(timeout)
