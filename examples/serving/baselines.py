@@ -81,10 +81,9 @@ class Whole:
         """Frees the blocks at once: a late request is dropped in host memory."""
         self._aborted.add(request)
         self._early.pop(request, None)
-        for table, *_ in filter(
-            None, (self._begun.pop(request, None), self._expected.pop(request, None))
-        ):
-            self._release(request, table)
+        held = self._begun.pop(request, None) or self._expected.pop(request, None)
+        if held is not None:
+            self._release(request, held[0])
             self._ended.append(Ended(request, cause))
 
     def poll(self) -> list[Ended]:
@@ -180,10 +179,10 @@ class Sockets(Whole):
 
     def _send(self, to: str, header: bytes, cells: torch.Tensor) -> None:
         self._links[to].sendall(header)
-        self._links[to].sendall(cells.flatten().view(torch.uint8).numpy())
+        self._links[to].sendall(memoryview(_flat(cells)))
 
     def _fill(self, channel: socket.socket, tensor: torch.Tensor) -> None:
-        view, at = memoryview(tensor.numpy()), 0
+        view, at = memoryview(_flat(tensor)), 0
         while at < len(view):
             got = channel.recv_into(view[at:])
             if not got:
@@ -232,6 +231,11 @@ class Gloo(Whole):
 
     def _fill(self, channel: int, tensor: torch.Tensor) -> None:
         distributed.recv(tensor, channel)
+
+
+def _flat(tensor: torch.Tensor) -> Any:
+    """Returns the tensor's bytes, as a buffer."""
+    return tensor.flatten().view(torch.uint8).numpy()
 
 
 def _interface_of(address: str) -> str:

@@ -29,7 +29,7 @@ from baselines import gather, scatter
 from engine import Engine, Request, complete
 from front import Front
 from model import SHAPES, Model
-from report import Result, Run, plot, table
+from results import Result, Run, plot, table
 from router import Router, parse_workers
 
 from hetccl.hosts import EmulatedHosts

@@ -1,7 +1,7 @@
 """An HTTP front in the manner of OpenAI's /v1/completions: token ids in, token ids out.
 
     python front.py --workers prefill@cpu,decode@cpu --transport hetccl --port 8000
-    curl -N localhost:8000/v1/completions -d '{"prompt": [1, 2, 3], "max_tokens": 8, "stream": true}'
+    curl localhost:8000/v1/completions -d '{"prompt": [1, 2, 3], "max_tokens": 8, "stream": true}'
 
 The web library is the standard library's http.server, a thread per connection.
 """
@@ -39,7 +39,7 @@ class Front(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Front
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         """Answers /health with the workers that live."""
         if self.path != "/health":
             self._answer(404, _error("refused", f"there is no {self.path}"))
@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
         workers = self.server.router.workers
         self._answer(200 if workers else 503, {"workers": workers})
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         """Answers /v1/completions."""
         if self.path != "/v1/completions":
             self._answer(404, _error("refused", f"there is no {self.path}"))
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
             finally:
                 self.server.router.abort(completion, "the client has left")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         """Logs nothing."""
 
     def _read(self) -> tuple[list[int], int, bool]:

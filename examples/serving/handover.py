@@ -16,7 +16,7 @@ import torch
 import hetccl
 from hetccl import kv
 
-Release = Callable[[str, Sequence[int]], None]
+Release = Callable[[str, Any], None]  # a request and its blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,10 @@ class Handover(Protocol):
 
     A request's blocks belong to the hand-over from `begin` or `expect` on. It gives them back by
     `release(request, blocks)`, once, except at the decode worker after a success: `poll` says so.
+    `by_layer`: whether `computed` sends, and not `commit` alone.
     """
+
+    by_layer: bool
 
     def metadata(self) -> str:
         """Returns what the others' `connect` needs."""

@@ -178,7 +178,7 @@ class Model:
         one, weights = self.shape, self._layers[number]
         joined = functional.linear(self._norm(x), weights["qkv"], weights["qkv_bias"])
         heads = joined.view(len(x), -1, one.head_size)
-        q, k, v = heads.split([one.heads, one.kv_heads, one.kv_heads], 1)
+        q, k, v = torch.split(heads, [one.heads, one.kv_heads, one.kv_heads], 1)
         if not self._is_gpt:
             q, k = self._rotate(q, places), self._rotate(k, places)
         x = x + functional.linear(attend(q, k, v), weights["out"], weights.get("out_bias"))
@@ -214,9 +214,7 @@ class Model:
         return flat.view(sizes)
 
 
-def _write(
-    layer: torch.Tensor, blocks: torch.Tensor, places: torch.Tensor, k: Any, v: Any
-) -> None:
+def _write(layer: torch.Tensor, blocks: torch.Tensor, places: torch.Tensor, k: Any, v: Any) -> None:
     size = layer.shape[2]
     at, slots = blocks[places // size], places % size
     layer[at, 0, slots], layer[at, 1, slots] = k, v
@@ -240,9 +238,9 @@ def _attention(
     count, heads, size = q.shape
     grouped = q.view(count, k.shape[1], -1, size).permute(1, 2, 0, 3)  # kv head, group, token, dim
     scores = grouped.flatten(1, 2) @ k.permute(1, 2, 0) / math.sqrt(size)
-    scores = scores.unflatten(1, (-1, count)).float()
+    scores = scores.view(len(scores), -1, count, len(k)).float()
     if hidden is not None:
         scores = scores.masked_fill(hidden, -torch.inf)
     weights = scores.softmax(-1).to(v.dtype).flatten(1, 2)
-    out = (weights @ v.transpose(0, 1)).unflatten(1, (-1, count))
+    out = (weights @ v.transpose(0, 1)).view(len(weights), -1, count, size)
     return out.permute(2, 0, 1, 3).reshape(count, heads * size)
