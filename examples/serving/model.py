@@ -39,10 +39,10 @@ class Shape:
 
 
 SHAPES = {
-    "tiny": Shape("qwen2", 4, 64, 4, 2, 16, 128, 512),
-    "tiny-gpt": Shape("gpt", 3, 64, 4, 4, 16, 256, 512),
+    "tiny": Shape("qwen2", 4, 64, 4, 2, 16, 128, 512, 512),
+    "tiny-gpt": Shape("gpt", 3, 64, 4, 4, 16, 256, 512, 512),
     # As many bytes of cache per unit of work as a CPU needs to make a link of 1 Gbit/s busy.
-    "small": Shape("qwen2", 12, 256, 8, 8, 32, 512, 2048),
+    "small": Shape("qwen2", 12, 256, 8, 8, 32, 512, 2048, 2048),
     "gpt2": Shape("gpt", 12, 768, 12, 12, 64, 3072, 50257, 1024),
     "0.5B": Shape("qwen2", 24, 896, 14, 2, 64, 4864, 151_936),
     "7B": Shape("qwen2", 28, 3584, 28, 4, 128, 18_944, 152_064),

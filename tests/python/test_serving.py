@@ -138,11 +138,10 @@ def test_aborted_requests_leave_nothing(start, transport):
 
 
 def begin_long(router, count=4):
-    """Begins long answers, and waits until the first one decodes."""
-    pairs = [(prompt, 150) for prompt, _ in prompts(count, seed=4)]
+    """Begins long answers, and waits for a token of the first one, which has nothing to prefill."""
+    pairs = [(prompt, 200) for prompt, _ in prompts(count, seed=4)]
     completions = [router.submit(*pair) for pair in pairs]
-    first = completions[2].next(HANG)
-    return completions, first, monolithic("tiny", pairs)
+    return pairs, completions, completions[0].next(HANG)
 
 
 LOSSES = {
@@ -160,11 +159,15 @@ def test_requests_of_lost_workers_are_computed_again(start, loss, transport):
     with start(workers, transport) as router:
         for name in lost[1:]:
             os.kill(router.workers[name], signal.SIGKILL)
-        completions, first, wanted = begin_long(router)
+        if lost[0] == "prefill-0":  # it takes requests, and never ends one
+            os.kill(router.workers[lost[0]], signal.SIGSTOP)
+        pairs, completions, first = begin_long(router)
         os.kill(router.workers[lost[0]], signal.SIGKILL)
-        found = [list(tokens_of(one)) for one in completions if one is not completions[2]]
-        rest = [completions[2].next(HANG) for _ in range(149)]
-        assert [*found[:2], [first, *rest], *found[2:]] == wanted
+        for completion, wanted in zip(completions, monolithic("tiny", pairs), strict=True):
+            is_begun = completion is completions[0]
+            rest = [completion.next(HANG) for _ in range(200 - is_begun)]
+            assert [first] * is_begun + rest == wanted
+        assert any(one.attempt for one in completions)
         assert not set(lost) & router.workers.keys()
         check_blocks(router)
 
@@ -172,7 +175,7 @@ def test_requests_of_lost_workers_are_computed_again(start, loss, transport):
 @pytest.mark.smoke
 def test_requests_fail_by_name_once_no_worker_is_left(start):
     with start("both@cpu", "none") as router:
-        completions, _, _ = begin_long(router)
+        _, completions, _ = begin_long(router)
         os.kill(router.workers["both-0"], signal.SIGKILL)
         for completion in completions:
             with pytest.raises(FailedError, match="both-0 is lost, and no worker is left") as error:
@@ -215,11 +218,11 @@ def test_the_front_answers_like_openai(served):
     pieces = [json.loads(line.removeprefix(b"data: ")) for line in lines[:-2]]
     assert [piece["choices"][0]["token_ids"][0] for piece in pieces] == wanted
     wrong = {
-        "no": "ValueError",
+        "no": "JSONDecodeError",
         '{"max_tokens": 3}': "KeyError",
         '{"prompt": "text"}': "list of token ids",
         '{"prompt": [], "max_tokens": 1}': "at least 1",
-        '{"prompt": [512], "max_tokens": 1}': r"\[0, 512\)",
+        '{"prompt": [512], "max_tokens": 1}': "[0, 512)",
         '{"prompt": [1], "max_tokens": 512}': "512 together",
         '{"prompt": [1], "max_tokens": 0}': "positive",
     }
@@ -228,7 +231,7 @@ def test_the_front_answers_like_openai(served):
         error = json.loads(response.read())["error"]
         assert response.status == 400
         assert error["type"] == "refused"
-        assert cause.replace("\\", "") in error["message"]
+        assert cause in error["message"]
     check_blocks(router)
 
 
@@ -253,8 +256,8 @@ def test_the_drivers_table_parses(start, tmp_path):
     assert head == COLUMNS
     values = dict(zip(head, row, strict=True))
     assert (values["transport"], values["equal tokens"], values["failed"]) == ("hetccl", "8/8", "0")
-    numbers = {name: float(value) for name, value in values.items() if "tokens" not in name[:6]
-               if name not in ("transport", "equal tokens")}  # fmt: skip
+    texts = ("transport", "equal tokens")
+    numbers = {name: float(value) for name, value in values.items() if name not in texts}
     assert numbers["TTFT P99 ms"] >= numbers["TTFT median ms"] > 0
     assert numbers["total tokens/s"] > numbers["output tokens/s"] > 0
     n_prefilled = sum(len(one.prompt) - 1 for one in trace)
