@@ -20,6 +20,7 @@ sys.path.insert(0, str(SERVING))
 
 import drive  # noqa: E402
 import torch  # noqa: E402
+from baselines import gather  # noqa: E402
 from engine import BlockPool, Engine, Request, complete  # noqa: E402
 from front import Front  # noqa: E402
 from model import SHAPES, Model  # noqa: E402
@@ -67,10 +68,23 @@ def check_blocks(router):
 @pytest.mark.parametrize("shape", ["tiny", "tiny-gpt"])
 def test_answers_do_not_depend_on_the_batch(shape):
     pairs, model = prompts(12), Model(SHAPES[shape])
-    together = monolithic(shape, pairs, model=model)
-    assert together == [monolithic(shape, [pair], model=model)[0] for pair in pairs]
+    together, cells = cells_of(model, pairs)
+    for pair, answer, cell in zip(pairs, together, cells, strict=True):
+        [alone], [found] = cells_of(model, [pair])
+        assert alone == answer
+        assert torch.equal(found, cell)  # each bit of the cache
     assert together == monolithic(shape, pairs, blocks=21, model=model)  # most of them wait
     assert len({token for answer in together for token in answer}) > 20
+
+
+def cells_of(model, pairs):
+    """Answers of one engine, and what its cache holds of each request then."""
+    torch.set_num_threads(1)
+    engine = Engine(model, 512)
+    requests = [Request(str(i), *pair) for i, pair in enumerate(pairs)]
+    answers = complete(engine, requests)
+    assert sum(len(one.table) for one in requests) <= 512  # no block was used again
+    return answers, [gather(engine.cache, one.table, one.n_cached) for one in requests]
 
 
 def test_blocks_are_freed_once():
