@@ -187,6 +187,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     for name in options.transports:
         if name not in worker.TRANSPORTS and name != "none":
             made.error(f"there is no transport {name}")
+    try:
+        parse_workers(options.workers)
+    except ValueError as error:
+        made.error(str(error))
     if options.plot and importlib.util.find_spec("matplotlib") is None:
         made.error("--plot takes matplotlib, which is not installed: pip install matplotlib")
     if options.hosts and (reason := EmulatedHosts.unavailable()):
