@@ -504,9 +504,11 @@ HETCCL_API hetcclResult_t hetcclCompareTimes(const double* tried, const double* 
 /** The last collectives and messages of this rank as JSON, at any time and from any thread, e.g.
  * while one hangs: the last 1,024 `operations`, each with its sequence, arguments, slices, state
  * ("launched", "started", "completed" or "failed") and when it came so far (microseconds since the
- * Unix epoch; null: not known); the last 256 `messages` and all that are under way, alike; and the
- * communicator's `failure`. Valid until this thread's next call of it. HETCCL_DUMP writes the same
- * to a file when a communicator fails. */
+ * Unix epoch; null: not known); the last 256 `messages` and all that are under way, alike; the
+ * `transports` that reach other ranks (`peers`), each with the `memory` that it moves:
+ * "system" memory, the "device"'s itself, or "pinned" memory, to which the device copies, for the
+ * `reason` given; and the communicator's `failure`. Valid until this thread's next call of it.
+ * HETCCL_DUMP writes the same to a file when a communicator fails. */
 HETCCL_API hetcclResult_t hetcclCommDump(hetcclComm_t comm, const char** json);
 /** What this machine offers, as JSON: devices, vendor libraries, transports, interfaces, settings;
  * what is missing and why. Valid until this thread's next call of it. */

@@ -164,14 +164,15 @@ class EmulatedHosts:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> subprocess.Popen[Any]:
-        """Starts ``argv`` on ``host``, with ``env`` added to this process's environment.
+        """Starts ``argv`` on ``host``, with ``env`` added to this process's environment, and
+        HETCCL_TRANSPORT=tcp in any case: RDMA and net plug-ins would go past the shaped links.
 
         The process leads a session of its own, and is killed when the hosts go down. ``options``
         are subprocess.Popen's.
         """
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.namespace(host), *argv],
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **(env or {}), "HETCCL_TRANSPORT": "tcp"},
             start_new_session=True,
             **options,
         )

@@ -60,6 +60,26 @@ exec::Peer Channels::way_to(int peer) const {
   return way;
 }
 
+std::vector<Json> Channels::describe_transports() const {
+  std::map<std::string, std::vector<int>> peers;
+  for (int peer = 0; peer < membership_.session().n_ranks(); ++peer) {
+    const transport::Transport* const one = peer == rank_ ? nullptr : transport_to(peer);
+    if (one != nullptr) peers[one->name()].push_back(peer);
+  }
+  std::vector<Json> found;
+  for (const auto& [name, reached] : peers) {
+    const exec::Peer way = way_to(reached.front());
+    const char* memory = way.direct ? "device" : "pinned";
+    if (membership_.info(rank_).host_access) memory = "system";
+    std::string reason;
+    if (!way.direct) reason = "it moves memory of hosts";
+    if (!way.direct && way.registers)
+      reason = context_.runtime.memory_of(device_)->why_not(*transport_to(reached.front()));
+    found.push_back({{"memory", memory}, {"name", name}, {"peers", reached}, {"reason", reason}});
+  }
+  return found;
+}
+
 // Before a tensor depends on it. Messages may go to any rank.
 void Channels::try_cards() const {
   const auto& config = context_.runtime.config();

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/json.h"
 #include "comm/chores.h"
 #include "comm/membership.h"
 #include "exec/executor.h"
@@ -63,6 +64,8 @@ class Channels {
   [[nodiscard]] bool crosses(int peer) const;
   /// How that rank is reached, without a channel or a window.
   [[nodiscard]] exec::Peer way_to(int peer) const;
+  /// The ranks that each transport reaches, and how it moves this rank's memory, for `dump`.
+  [[nodiscard]] std::vector<Json> describe_transports() const;
 
   /// Returns once nothing connects any more, which `Context::cancel` ends.
   void stop();

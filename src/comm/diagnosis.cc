@@ -63,12 +63,13 @@ std::string Dispatch::dump() {
   std::vector<Json> operations;
   for (const auto& record : recorder_.records())
     operations.push_back(json_of_collective(record, wall));
-  std::vector<Json> messages;
+  std::vector<Json> messages, transports;
   const auto add = [&](const exec::Record& record) {
     messages.push_back(json_of_message(record, wall));
   };
   const std::vector<exec::Record> last = message_recorder_.records();
   if (known().ok()) {
+    transports = fabric_.channels().describe_transports();
     fabric_.exclusively([&] {
       if (executor_ == nullptr) return;
       for (const auto& record : executor_->messages_in_flight())
@@ -86,6 +87,7 @@ std::string Dispatch::dump() {
                {"pid", getpid()},
                {"rank", rank()},
                {"ranks", n_ranks()},
+               {"transports", std::move(transports)},
                {"written_us", wall.microseconds(steady_clock().now())}};
   const Status cause = verdict_.cause();
   if (!cause.ok()) json.set("failure", cause.message());

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "base/copy.h"
 #include "base/fd.h"
 #include "base/reduce.h"
 #include "base/status.h"
@@ -160,6 +161,12 @@ class Device {
   /// stream does before (CUDA_LAUNCH_BLOCKING=1).
   virtual Status copy_soon(Stream& stream, void* dst, const void* src, size_t bytes) {
     return copy(stream, dst, src, bytes);
+  }
+  /// Many copies among device and pinned memory, none of which touches what another does: short
+  /// ones begin together.
+  virtual Status copy_all(Stream& stream, std::span<const Copy> copies) {
+    for (const Copy& one : copies) HETCCL_TRY(copy(stream, one.dst, one.src, one.bytes));
+    return {};
   }
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
   /// Enqueues `work` in its order, as few launches as may be. With `spins` a kernel may wait for

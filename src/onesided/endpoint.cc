@@ -81,7 +81,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::create(comm::Runtime& runtime,
 
 Status Endpoint::open() {
   HETCCL_ASSIGN(device_, runtime_.device(runtime_.resolve_device(options_.device)));
-  if ((device_->capabilities() & device::kHostAccessible) == 0) HETCCL_TRY(open_device());
+  on_device_ = (device_->capabilities() & device::kHostAccessible) == 0;
+  HETCCL_TRY(device_side().status());
   HETCCL_ASSIGN(keeper_, start_thread("hetccl-door", [this] { keep_door(); }));
   HETCCL_ASSIGN(door_, runtime_.service().open_door(
                            [this](std::span<const uint8_t> words) { return on_knock(words); }));
@@ -89,27 +90,18 @@ Status Endpoint::open() {
   return {};
 }
 
-Status Endpoint::open_device() {
-  const auto make_pool = [this] {
-    return std::make_shared<ChunkPool>(*device_, kChunkBytes, kChunksEachWay);
-  };
-  device_side_.out = make_pool();
-  device_side_.in = make_pool();
-  HETCCL_TRY(device_side_.out->reserve());
-  HETCCL_TRY(device_side_.in->reserve());
-  return device_side(true).status();
-}
-
-// Hosts copy for windows only.
-Result<DeviceSide> Endpoint::device_side(bool has_window) {
+// Hosts copy, too, where pieces come by windows, or in runs.
+Result<DeviceSide> Endpoint::device_side() {
   const std::lock_guard lock(mutex_);
-  if (has_window && device_side_.copies_out == nullptr) {
-    HETCCL_ASSIGN(device_side_.copies_out, Stager::create(*device_));
-    HETCCL_ASSIGN(device_side_.copies_in, Stager::create(*device_));
+  if (device_side_.out != nullptr) return device_side_;
+  DeviceSide made;
+  for (auto* const pool : {&made.out, &made.in}) {
+    *pool = std::make_shared<ChunkPool>(*device_, kChunkBytes, kChunksEachWay);
+    HETCCL_TRY((*pool)->reserve());
   }
-  DeviceSide side = device_side_;
-  if (!has_window && side.out == nullptr) side.copies_out = side.copies_in = nullptr;
-  return side;
+  HETCCL_ASSIGN(made.copies_out, Stager::create(*device_));
+  HETCCL_ASSIGN(made.copies_in, Stager::create(*device_));
+  return device_side_ = made;
 }
 
 void Endpoint::close() {
@@ -158,7 +150,7 @@ Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, 
   auto region = std::make_shared<Region>();
   region->data = static_cast<std::byte*>(data);
   region->bytes = bytes;
-  region->on_device = device_side_.out != nullptr && (flags & kHostMemory) == 0;
+  region->on_device = on_device_ && (flags & kHostMemory) == 0;
   region->access = flags & (kGet | kPut);
   region->label = std::move(label);
   if (data != nullptr && !region->on_device)
@@ -169,7 +161,7 @@ Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, 
 
 // What cards do not know moves all the same, by way of memory that they know.
 void Endpoint::register_with_cards(Region& region) {
-  const bool uses_device = region.on_device || device_side_.out == nullptr;
+  const bool uses_device = region.on_device || !on_device_;
   exec::RegisteredMemory* const memory = uses_device ? runtime_.memory_of(*device_) : nullptr;
   if (memory == nullptr) return;
   if (!region.on_device) {
@@ -210,7 +202,7 @@ Greeting Endpoint::greet() const {
   greeting.host_name = host_name();
   greeting.pid = getpid();
   greeting.shares_memory = config.transport_shm && runtime_.shares_memory();
-  greeting.on_device = device_side_.out != nullptr;
+  greeting.on_device = on_device_;
   for (const auto& listening : runtime_.listening()) {
     greeting.addresses[listening.transport->name()] = listening.address;
   }
@@ -352,6 +344,26 @@ Result<std::shared_ptr<Cancel>> Endpoint::add_cancel() {
   return made;
 }
 
+// A session of two, whose end becomes the link's.
+Result<std::unique_ptr<bootstrap::Session>> Endpoint::join(const bootstrap::UniqueId& id, int rank,
+                                                           const Greeting& mine,
+                                                           const WaitLimit& limit,
+                                                           const std::shared_ptr<Fate>& fate) {
+  bootstrap::JoinOptions join;
+  join.rank = rank;
+  join.n_ranks = 2;
+  join.description = "endpoint " + who(mine);
+  join.timeout_ms = limit.timeout_ms;
+  join.cancel = limit.cancel;
+  join.on_failure = [fate](const bootstrap::Failure& failure) {
+    fate->settle({failure.code, failure.reason});
+  };
+  join.on_left = [fate](int, uint64_t) {
+    fate->settle(error(ErrorCode::RemoteError, "it has closed the connection"));
+  };
+  return runtime_.service().join(id, std::move(join));
+}
+
 Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t timeout_ms) {
   const auto fate = std::make_shared<Fate>();
   HETCCL_ASSIGN(const auto cancel, add_cancel());
@@ -365,19 +377,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   comm::WindowBudget::Share share;
   if (mine.shares_memory) share = runtime_.windows().take(*device_);
   mine.window_bytes = std::min(share.bytes(), kWindowBytes);
-  bootstrap::JoinOptions join;
-  join.rank = rank;
-  join.n_ranks = 2;
-  join.description = "endpoint " + who(mine);
-  join.timeout_ms = timeout_ms;
-  join.cancel = cancel.get();
-  join.on_failure = [fate](const bootstrap::Failure& failure) {
-    fate->settle({failure.code, failure.reason});
-  };
-  join.on_left = [fate](int, uint64_t) {
-    fate->settle(error(ErrorCode::RemoteError, "it has closed the connection"));
-  };
-  HETCCL_ASSIGN(auto session, runtime_.service().join(id, std::move(join)));
+  HETCCL_ASSIGN(auto session, join(id, rank, mine, limit, fate));
   const auto greetings = session->all_gather(encode(mine), left());
   if (!greetings.ok()) return greetings.status();
   HETCCL_ASSIGN(const Greeting theirs,
@@ -392,7 +392,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
       format("host %s, pid %lld", theirs.host_name.c_str(), static_cast<long long>(theirs.pid));
   HETCCL_ASSIGN(Carrier carrier,
                 connect_channel({*session, mine, theirs, {left(), cancel.get()}}, options));
-  HETCCL_ASSIGN(DeviceSide side, device_side(carrier.window != nullptr));
+  HETCCL_ASSIGN(DeviceSide side, device_side());
   share.keep(carrier.channel->window().size());
   info.transport = options.transport;
   options.on_over = [this] {
@@ -434,8 +434,8 @@ Result<Endpoint::Carrier> Endpoint::connect_channel(const Pair& pair, Link::Opti
   const int self = pair.session.rank();
   transport::PeerId id{pair.session.communicator(), self, 1 - self};
   const uint64_t window = std::min(mine.window_bytes, theirs.window_bytes) / kPage * kPage;
-  const bool shares = options.shm_source != nullptr && (mine.on_device || theirs.on_device);
-  if (shares && lower::Ring::bytes_of_window(window) >= kLeastRing) id.window = window;
+  if (options.shm_source != nullptr && lower::Ring::bytes_of_window(window) >= kLeastRing)
+    id.window = window;
   HETCCL_TRY(transport->reserve(1));
   Carrier carrier;
   HETCCL_ASSIGN(carrier.channel, transport->connect(id, theirs.addresses.at(transport->name()),
@@ -515,7 +515,7 @@ Result<std::shared_ptr<Transfer>> Endpoint::begin(uint64_t peer, Call call) {
   }
   const int64_t ms = call.timeout_ms > 0 ? call.timeout_ms : options_.timeout_ms;
   options.deadline = clock().now() + milliseconds(ms > 0 ? ms : runtime_.config().timeout_ms);
-  if (device_side_.out != nullptr) {
+  if (on_device_) {
     HETCCL_ASSIGN(options.after, record(call.stream));
   }
   auto transfer = std::make_shared<Transfer>(call.puts, std::move(call.blocks), std::move(options));

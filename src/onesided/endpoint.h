@@ -109,12 +109,14 @@ class Endpoint {
   Endpoint(comm::Runtime& runtime, EndpointOptions options)
       : runtime_(runtime), options_(std::move(options)) {}
   Status open();
-  Status open_device();
   Status on_knock(std::span<const uint8_t> words);
   void keep_door();
   void receive_visitors(std::unique_lock<std::mutex>& lock);
   void bury(std::unique_lock<std::mutex>& lock);
   void end(Peer peer);
+  Result<std::unique_ptr<bootstrap::Session>> join(const bootstrap::UniqueId& id, int rank,
+                                                   const Greeting& mine, const WaitLimit& limit,
+                                                   const std::shared_ptr<Fate>& fate);
   Result<uint64_t> meet(const bootstrap::UniqueId& id, int rank, int64_t timeout_ms);
   Result<std::shared_ptr<Link>> link_to(uint64_t peer) const;
   [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
@@ -137,12 +139,12 @@ class Endpoint {
     std::unique_ptr<exec::Window> window;  // of the channel
   };
   Result<Carrier> connect_channel(const Pair& pair, Link::Options& options);
-  Result<DeviceSide> device_side(bool has_window);
+  Result<DeviceSide> device_side();
 
   comm::Runtime& runtime_;
   const EndpointOptions options_;
   device::Device* device_ = nullptr;
-  DeviceSide device_side_;
+  bool on_device_ = false;  // hosts do not reach its memory
   Regions regions_;
   Mailbox mailbox_;
   bootstrap::UniqueId door_{};
@@ -155,7 +157,8 @@ class Endpoint {
   std::vector<std::weak_ptr<Cancel>> cancels_;  // of those that connect, and are connected
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool buries_ = false;  // a link is over
+  bool buries_ = false;     // a link is over
+  DeviceSide device_side_;  // made when it is first needed
   bool stop_ = false;
   std::once_flag closes_;
   std::thread keeper_;

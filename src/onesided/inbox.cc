@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "onesided/loader.h"
 #include "onesided/outbox.h"
 
 namespace hetccl::onesided {
 
 namespace {
 
-// Devices begin to copy once so much of a landing is there.
-constexpr size_t kCopiesAtOnce = 64;
+// Copies begin once so many bytes are there.
+constexpr size_t kCopiedAtOnce = size_t{2} << 20;
 // No stager gives it.
 constexpr uint32_t kNotCopied = UINT32_MAX;
 
@@ -62,73 +63,94 @@ Status Inbox::end_frame(const OnFrame& on_frame) {
   const auto frame = decode(frame_);
   if (!frame) return error(ErrorCode::RemoteError, "it sent a malformed frame");
   HETCCL_ASSIGN(landing_, on_frame(*frame));
+  if ((by_window() && options_.window == nullptr) ||
+      (landing_.way == Frame::Way::Runs && options_.pool == nullptr))
+    return error(ErrorCode::RemoteError, "its pieces come in a way that was not agreed on");
   next_ = 0;
   state_ = State::Pieces;
   return {};
 }
 
 void Inbox::post_pieces(bool* moved) {
-  for (; next_ < landing_.pieces.size() && posted_.size() < kMostPosted; ++next_) {
-    const Expected& piece = landing_.pieces[next_];
-    Posted posted{next_};
-    if (!stage(piece, posted)) return;
+  while (next_ < landing_.pieces.size() && posted_.size() < kMostPosted) {
+    Posted posted = next_run();
+    if (!stage(posted)) return;
+    next_ += posted.n;
     post(posted);
     posted_.push_back(std::move(posted));
     *moved = true;
   }
 }
 
-// Finds where a piece comes that does not come straight to its place. False where it has to wait.
-bool Inbox::stage(const Expected& piece, Posted& posted) {
-  if (options_.window != nullptr) {
-    posted.staged = options_.window->in_memory(options_.window->in.place(piece.bytes).offset);
-  } else if (piece.to.data == nullptr) {
+Inbox::Posted Inbox::next_run() const {
+  const auto& pieces = landing_.pieces;
+  Posted run;
+  run.first = next_;
+  run.n = landing_.way != Frame::Way::OneByOne
+              ? length_of_run(pieces, next_, [](const Expected& one) { return one.bytes; })
+              : 1;
+  for (size_t i = 0; i < run.n; ++i) run.bytes += pieces[next_ + i].bytes;
+  return run;
+}
+
+// Finds where a run comes that does not come straight to its place. False where it has to wait.
+bool Inbox::stage(Posted& run) {
+  const Place& to = landing_.pieces[run.first].to;
+  if (by_window()) {
+    run.staged = options_.window->in_memory(options_.window->in.place(run.bytes).offset);
+  } else if (to.data == nullptr) {
     if (dropping_) return false;  // receives that are outstanding together share no memory
     if (dropped_ == nullptr) dropped_ = std::make_unique<std::byte[]>(kMaxPiece);
     dropping_ = true;
-  } else if (piece.to.on_device && !(piece.to.registered && options_.reaches_device)) {
-    auto taken = staging_.take(piece.bytes);
+  } else if (run.n > 1 || (to.on_device && !(to.registered && options_.reaches_device))) {
+    auto taken = staging_.take(run.bytes);
     if (taken.memory == nullptr) return false;
-    posted.staged = taken.memory;
-    posted.chunk = std::move(taken.chunk);
+    run.staged = taken.memory;
+    run.chunk = std::move(taken.chunk);
   }
   return true;
 }
 
-void Inbox::post(const Posted& posted) {
-  const Expected& piece = landing_.pieces[posted.index];
-  const bool beside = options_.window != nullptr;
+void Inbox::post(const Posted& run) {
+  const Place& to = landing_.pieces[run.first].to;
+  const bool beside = by_window();
   transport::Parcel parcel;
-  parcel.data = posted.staged != nullptr   ? posted.staged
-                : piece.to.data != nullptr ? piece.to.data
-                                           : dropped_.get();
-  parcel.bytes = beside ? 0 : piece.bytes;
-  parcel.registered = posted.staged == nullptr && piece.to.registered;
-  parcel.info = header_of(options_.communicator, n_posted_++, 0, beside ? piece.bytes : 0);
+  parcel.data = run.staged != nullptr ? run.staged : to.data != nullptr ? to.data : dropped_.get();
+  parcel.bytes = beside ? 0 : run.bytes;
+  parcel.registered = run.staged == nullptr && to.registered;
+  parcel.info = header_of(options_.communicator, n_posted_++, 0, beside ? run.bytes : 0);
   channel_.post_recv(parcel);
 }
 
 void Inbox::take_pieces(bool* moved) {
   const uint64_t completed = channel_.recvs_completed();
   for (; n_taken_ < completed && !posted_.empty(); ++n_taken_) {
-    Posted posted = std::move(posted_.front());
+    Posted run = std::move(posted_.front());
     posted_.pop_front();
-    const Expected& piece = landing_.pieces[posted.index];
-    if (piece.to.data == nullptr) {
-      dropping_ = false;
-    } else if (posted.staged != nullptr) {
-      copies_.push_back({piece.to.data, posted.staged, piece.bytes});
-    }
-    if (posted.staged != nullptr) held_.push_back({kNotCopied, std::move(posted.chunk)});
     *moved = true;
+    if (landing_.pieces[run.first].to.data == nullptr) dropping_ = false;
+    if (run.staged == nullptr) continue;
+    const std::byte* from = run.staged;
+    for (size_t i = run.first; i < run.first + run.n; ++i) {
+      const Expected& piece = landing_.pieces[i];
+      if (piece.to.data != nullptr)
+        copies_.push_back({{piece.to.data, from, piece.bytes}, piece.to.on_device});
+      from += piece.bytes;
+    }
+    copied_bytes_ += run.bytes;
+    held_.push_back({kNotCopied, std::move(run.chunk), by_window()});
+    if (copied_bytes_ >= kCopiedAtOnce) copy();
   }
-  const bool waits = next_ < landing_.pieces.size() || !posted_.empty();
-  const bool starves = next_ < landing_.pieces.size();
-  if (waits && !starves && copies_.size() < kCopiesAtOnce) return;
+  if (!posted_.empty() && next_ == landing_.pieces.size()) return;
+  copy();  // the last, or those whose memory the next ones wait for
+}
+
+void Inbox::copy() {
   if (!copies_.empty()) {
     last_ticket_ =
         options_.stager->enqueue(std::exchange(copies_, {}), std::exchange(landing_.after, {}));
   }
+  copied_bytes_ = 0;
   for (auto held = held_.rbegin(); held != held_.rend() && held->ticket == kNotCopied; ++held)
     held->ticket = last_ticket_;
 }
@@ -143,7 +165,7 @@ void Inbox::end_pieces() {
 bool Inbox::settle() {
   bool moved = false;
   while (!held_.empty() && held_.front().ticket != kNotCopied && reached(held_.front().ticket)) {
-    if (options_.window != nullptr) options_.window->count_read();
+    if (held_.front().in_window) options_.window->count_read();
     held_.pop_front();
     moved = true;
   }

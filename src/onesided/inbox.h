@@ -27,6 +27,7 @@ class Inbox {
   /// Takes a frame.
   struct Landing {
     std::vector<Expected> pieces;
+    Frame::Way way{};
     std::vector<Use> uses;                 ///< of what they lie in, until they have landed
     std::shared_ptr<device::Event> after;  ///< what devices' pieces wait for
     std::function<void()> landed;          ///< called once all pieces are where they belong
@@ -36,7 +37,7 @@ class Inbox {
   struct Options {
     uint64_t communicator = 0;
     bool reaches_device = false;      ///< the channel does, where memory is registered
-    exec::Window* window = nullptr;   ///< pieces come by it, where there is one
+    exec::Window* window = nullptr;   ///< which the peer shares, too; or null
     Stager* stager = nullptr;         ///< copies what the channel does not reach
     std::shared_ptr<ChunkPool> pool;  ///< for that
   };
@@ -67,7 +68,8 @@ class Inbox {
  private:
   enum class State { Idle, Frame, Pieces };
   struct Posted {
-    size_t index = 0;
+    size_t first = 0, n = 0;  ///< pieces
+    size_t bytes = 0;
     std::byte* staged = nullptr;  ///< it comes there first
     ChunkPool::Chunk chunk{};     ///< which that is in
   };
@@ -80,13 +82,17 @@ class Inbox {
   struct Held {
     uint32_t ticket = 0;
     ChunkPool::Chunk chunk;
+    bool in_window = false;
   };
   Status begin_frame(bool* moved);
   Status end_frame(const OnFrame& on_frame);
   void post_pieces(bool* moved);
   void take_pieces(bool* moved);
+  void copy();
   void end_pieces();
-  bool stage(const Expected& piece, Posted& posted);
+  [[nodiscard]] Posted next_run() const;
+  [[nodiscard]] bool by_window() const { return landing_.way == Frame::Way::Window; }
+  bool stage(Posted& posted);
   void post(const Posted& posted);
   [[nodiscard]] bool reached(uint32_t ticket) const {
     return ticket == 0 || options_.stager->reached(ticket);
@@ -104,7 +110,8 @@ class Inbox {
   std::deque<Posted> posted_;  // pieces
   std::unique_ptr<std::byte[]> dropped_;
   bool dropping_ = false;  // one is posted there
-  std::vector<Stager::Copy> copies_;
+  std::vector<Stager::Piece> copies_;
+  size_t copied_bytes_ = 0;  // of those
   std::deque<Held> held_;
   uint32_t last_ticket_ = 0;
   uint64_t n_posted_ = 0, n_taken_ = 0;

@@ -22,6 +22,7 @@ constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
 // A broken channel may be how a peer's end looks, of which the control plane is about to tell.
 constexpr milliseconds kNewsTime{250};
 constexpr milliseconds kCheckPeriod{5};
+constexpr size_t kShort = size_t{4} << 10;
 
 }  // namespace
 
@@ -37,9 +38,9 @@ Link::Link(progress::Engine& engine, Regions& regions, Mailbox& mailbox, Options
       device_(std::move(device)),
       outbox_(*channel_, options_.communicator, device_.copies_out.get()),
       inbox_(*channel_, {options_.communicator, options_.reaches_device, window_.get(),
-                         device_.copies_in.get(), device_.in}) {
-  if (device_.out != nullptr) staging_out_.emplace(device_.out);
-}
+                         device_.copies_in.get(), device_.in}),
+      loader_({window_.get(), options_.reaches_device, options_.shm_source == nullptr,
+               device_.copies_out.get(), device_.out}) {}
 
 // --- by users' threads
 
@@ -60,7 +61,8 @@ Status Link::start(const std::shared_ptr<Transfer>& transfer) {
     transfers_.emplace(transfer->id, transfer);
     turns_.push_back({transfer});
   }
-  engine_.notify(true);
+  // Who waits for a short one drives it himself.
+  engine_.notify(transfer->list->bytes() > kShort);
   return {};
 }
 
@@ -199,65 +201,35 @@ bool Link::take_turn(const Turn& turn, bool* again) {
   return turn.transfer->is_put ? put_some(turn.transfer, again) : ask_some(turn.transfer, again);
 }
 
-// False where there is no place for it now.
-bool Link::stage(Staged& staged, const Place& from, size_t bytes) {
-  Outbox::Item item;
-  item.data = from.data;
-  item.bytes = bytes;
-  item.registered = from.registered;
-  if (window_ != nullptr) {
-    if (!window_->has_room(bytes)) return false;
-    item.data = window_->out_memory(window_->out.place(bytes).offset);
-    item.beside = true;
-  } else if (from.on_device && !(from.registered && options_.reaches_device)) {
-    auto taken = staging_out_->take(bytes);
-    if (taken.memory == nullptr) return false;
-    item.chunk = std::move(taken.chunk);
-    item.data = taken.memory;
-  }
-  if (item.data != from.data) {
-    item.registered = false;
-    staged.copies.push_back({item.data, from.data, bytes});
-  }
-  staged.bytes += bytes;
-  staged.items.push_back(std::move(item));
-  return true;
-}
-
-void Link::send(Staged staged, const Frame& frame, std::shared_ptr<device::Event> after,
-                std::function<void()> sent) {
-  uint32_t ticket = 0;
-  if (!staged.copies.empty()) {
-    ticket = device_.copies_out->enqueue(std::move(staged.copies), std::move(after));
-  }
-  if (staged.items.empty()) return outbox_.add(frame, std::move(sent));
+void Link::send(Loader::Loaded loaded, const Frame& frame, std::function<void()> sent) {
+  if (loaded.items.empty()) return outbox_.add(frame, std::move(sent));
   outbox_.add(frame);
-  staged.items.back().sent = std::move(sent);
-  for (Outbox::Item& item : staged.items) {
-    if (item.chunk != nullptr || item.beside) item.ticket = ticket;
-    outbox_.add(std::move(item));
-  }
-  if (staging_out_) staging_out_->rest();
+  loaded.items.back().sent = std::move(sent);
+  for (Outbox::Item& item : loaded.items) outbox_.add(std::move(item));
 }
 
 bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Frame frame{.kind = Frame::Kind::Put, .transfer = transfer->id};
-  Staged staged;
   Walk& walk = transfer->asked;
-  while (!walk.at_end() && frame.pieces.size() < kMaxPieces && staged.bytes < kBatchBytes) {
-    const Walk::Step step = walk.step();
-    if (!stage(staged, step.local, step.piece.bytes)) break;
-    frame.pieces.push_back(step.piece);
-    walk.advance();
+  std::vector<Loader::Piece> pieces;
+  size_t bytes = 0;
+  for (Walk next = walk; !next.at_end() && pieces.size() < kMaxPieces && bytes < kBatchBytes;) {
+    const Walk::Step step = next.step();
+    pieces.push_back({step.local, static_cast<size_t>(step.piece.bytes)});
+    bytes += step.piece.bytes;
+    next.advance();
   }
+  Loader::Loaded loaded;
+  if (!pieces.empty()) loaded = loader_.load(pieces, transfer->out_after);
+  for (size_t i = 0; i < loaded.n; ++i, walk.advance()) frame.pieces.push_back(walk.step().piece);
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
+  frame.way = loaded.way;
   frame.last = transfer->all_asked = walk.at_end();
   frame.notifies = frame.last && transfer->options.notifies;
   if (frame.notifies) frame.payload = transfer->options.notification;
-  const auto after = transfer->begun ? nullptr : transfer->options.after;
   transfer->begun = true;
-  send(std::move(staged), frame, after, {});
+  send(std::move(loaded), frame, {});
   return true;
 }
 
@@ -290,20 +262,26 @@ bool Link::serve_some(uint64_t id, bool* again) {
   if (found == served_.end()) return false;
   Served& served = found->second;
   Frame frame{.kind = Frame::Kind::Data, .transfer = id};
-  Staged staged;
-  while (!served.parts.empty() && frame.count < kMaxPieces && staged.bytes < kBatchBytes) {
-    Served::Part& part = served.parts.front();
-    if (!stage(staged, part.from, part.bytes)) break;
-    staged.items.back().use = std::move(part.use);
-    served.parts.pop_front();
-    ++frame.count;
-    --served_parts_;
+  std::vector<Loader::Piece> pieces;
+  size_t bytes = 0;
+  for (const Served::Part& part : served.parts) {
+    if (pieces.size() == kMaxPieces || bytes >= kBatchBytes) break;
+    pieces.push_back({part.from, part.bytes});
+    bytes += part.bytes;
   }
+  Loader::Loaded loaded;
+  std::shared_ptr<device::Event> none;
+  if (!pieces.empty()) loaded = loader_.load(pieces, none);
+  for (; frame.count < loaded.n; ++frame.count, --served_parts_) {
+    loaded.items.back().uses.push_back(std::move(served.parts.front().use));
+    served.parts.pop_front();
+  }
+  frame.way = loaded.way;
   *again = !served.parts.empty();
   served.queued = *again;
   frame.last = served.all_asked && served.parts.empty();
   if (frame.count == 0 && !frame.last) return false;
-  statistics_.bytes_given += staged.bytes;
+  statistics_.bytes_given += loaded.bytes;
   std::function<void()> sent;
   if (frame.last) {
     if (served.notifies) {
@@ -311,7 +289,7 @@ bool Link::serve_some(uint64_t id, bool* again) {
     }
     served_.erase(found);
   }
-  send(std::move(staged), frame, nullptr, std::move(sent));
+  send(std::move(loaded), frame, std::move(sent));
   return true;
 }
 
@@ -335,7 +313,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
       HETCCL_TRY(on_done(frame));
       break;
     case Frame::Kind::Notify:
-      return Inbox::Landing{{}, {}, {}, [this, told = frame.payload] { deliver(told); }};
+      return Inbox::Landing{{}, {}, {}, {}, [this, told = frame.payload] { deliver(told); }};
     case Frame::Kind::Cancel:
       on_cancel(frame.transfer);
       break;
@@ -346,6 +324,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
 // What nobody wants has to be received, too.
 Inbox::Landing Link::on_put(const Frame& frame) {
   Inbox::Landing landing;
+  landing.way = frame.way;
   Status refused;
   if (!refused_.contains(frame.transfer)) {
     for (const Piece& piece : frame.pieces) {
@@ -369,6 +348,7 @@ Inbox::Landing Link::on_put(const Frame& frame) {
     refuse(frame, refused);
   }
   landing = {};
+  landing.way = frame.way;
   for (const Piece& piece : frame.pieces) landing.pieces.push_back({{}, piece.bytes});
   if (frame.last) refused_.erase(frame.transfer);
   return landing;
@@ -413,6 +393,7 @@ Result<Inbox::Landing> Link::on_data(const Frame& frame) {
   const std::shared_ptr<Transfer> transfer = found->second;
   if (frame.count > transfer->outstanding) return nonsense("more than it was asked for");
   Inbox::Landing landing;
+  landing.way = frame.way;
   for (uint32_t i = 0; i < frame.count; ++i) {
     const Walk::Step step = transfer->arrived.step();
     landing.pieces.push_back({step.local, step.piece.bytes});

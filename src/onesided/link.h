@@ -14,6 +14,7 @@
 #include <string>
 
 #include "onesided/inbox.h"
+#include "onesided/loader.h"
 #include "onesided/mailbox.h"
 #include "onesided/outbox.h"
 #include "onesided/region.h"
@@ -111,14 +112,7 @@ class Link final : public progress::Driven {
   bool put_some(const std::shared_ptr<Transfer>& transfer, bool* again);
   bool ask_some(const std::shared_ptr<Transfer>& transfer, bool* again);
   bool serve_some(uint64_t id, bool* again);
-  struct Staged {
-    std::vector<Outbox::Item> items;
-    std::vector<Stager::Copy> copies;
-    size_t bytes = 0;
-  };
-  bool stage(Staged& staged, const Place& from, size_t bytes);
-  void send(Staged staged, const Frame& frame, std::shared_ptr<device::Event> after,
-            std::function<void()> sent);
+  void send(Loader::Loaded loaded, const Frame& frame, std::function<void()> sent);
   Result<Inbox::Landing> on_frame(const Frame& frame);
   Inbox::Landing on_put(const Frame& frame);
   Status on_get(const Frame& frame);
@@ -147,7 +141,7 @@ class Link final : public progress::Driven {
   mutable std::mutex mutex_;  // guards what follows
   Outbox outbox_;
   Inbox inbox_;
-  std::optional<Staging> staging_out_;
+  Loader loader_;
   std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;  // of this end, by id
   std::deque<Turn> turns_;
   uint64_t next_id_ = 1;

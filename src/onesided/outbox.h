@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <vector>
 
 #include "onesided/protocol.h"
 #include "onesided/region.h"
@@ -27,14 +28,14 @@ transport::MessageInfo header_of(uint64_t communicator, uint64_t number, size_t 
 class Outbox {
  public:
   struct Item {
-    Bytes frame{};               ///< empty: a piece
-    std::byte* data = nullptr;   ///< of the piece
-    size_t bytes = 0;            ///< of the piece
+    Bytes frame{};               ///< empty: a run
+    std::byte* data = nullptr;   ///< of a run of pieces
+    size_t bytes = 0;            ///< of that
     bool registered = false;     ///< the transport knows where it lies
     bool beside = false;         ///< it lies in the window, and does not travel
     uint32_t ticket = 0;         ///< of the stager that brings it; 0: it is there
     ChunkPool::Chunk chunk{};    ///< it lies in
-    Use use{};                   ///< of the region it lies in
+    std::vector<Use> uses{};     ///< of the regions that it lies in
     std::function<void()> sent;  ///< called once it has left, and all before it; may be empty
   };
 

@@ -8,7 +8,7 @@ namespace hetccl::onesided {
 
 namespace {
 
-// kind, flags, code, 0, count of pieces or of Data (4), transfer (8), bytes of the payload (4).
+// kind, flags, code, way, count of pieces or of Data (4), transfer (8), bytes of the payload (4).
 constexpr size_t kHeadBytes = 20;
 constexpr size_t kPieceBytes = 24;
 constexpr uint8_t kLast = 1, kNotifies = 2;
@@ -31,6 +31,9 @@ bool is_valid(const Frame& frame) {
          (!frame.last || pieces || frame.kind == Frame::Kind::Data ||
           frame.kind == Frame::Kind::Done) &&
          frame.count <= kMaxPieces &&
+         (frame.way == Frame::Way::OneByOne || frame.kind == Frame::Kind::Put ||
+          frame.kind == Frame::Kind::Data) &&
+         frame.way <= Frame::Way::Window &&
          (frame.count == 0 || pieces || frame.kind == Frame::Kind::Data);
 }
 
@@ -42,6 +45,7 @@ Bytes encode(const Frame& frame) {
   bytes[0] = static_cast<uint8_t>(frame.kind);
   bytes[1] = static_cast<uint8_t>((frame.last ? kLast : 0) | (frame.notifies ? kNotifies : 0));
   bytes[2] = static_cast<uint8_t>(frame.code);
+  bytes[3] = static_cast<uint8_t>(frame.way);
   put_number(&bytes[4], pieces ? static_cast<uint32_t>(frame.pieces.size()) : frame.count);
   put_number(&bytes[8], frame.transfer);
   put_number(&bytes[16], static_cast<uint32_t>(frame.payload.size()));
@@ -57,12 +61,13 @@ Bytes encode(const Frame& frame) {
 }
 
 std::optional<Frame> decode(std::span<const uint8_t> bytes) {
-  if (bytes.size() < kHeadBytes || bytes[1] > (kLast | kNotifies) || bytes[3] != 0) return {};
+  if (bytes.size() < kHeadBytes || bytes[1] > (kLast | kNotifies)) return {};
   Frame frame;
   frame.kind = static_cast<Frame::Kind>(bytes[0]);
   frame.last = (bytes[1] & kLast) != 0;
   frame.notifies = (bytes[1] & kNotifies) != 0;
   frame.code = static_cast<ErrorCode>(bytes[2]);
+  frame.way = static_cast<Frame::Way>(bytes[3]);
   frame.count = get_number<uint32_t>(&bytes[4]);
   frame.transfer = get_number<uint64_t>(&bytes[8]);
   const size_t payload = get_number<uint32_t>(&bytes[16]);

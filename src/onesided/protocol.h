@@ -43,8 +43,10 @@ struct Piece {
 struct Frame {
   enum class Kind : uint8_t { Put = 1, Get, Data, Done, Notify, Cancel } kind{};
   uint64_t transfer = 0;
-  bool last = false;            ///< Put, Get, Data: of the transfer; Done: it answers a Cancel
-  ErrorCode code{};             ///< Done
+  bool last = false;  ///< Put, Get, Data: of the transfer; Done: it answers a Cancel
+  ErrorCode code{};   ///< Done
+  /// Put, Data: how the pieces come. Runs: see loader.h.
+  enum class Way : uint8_t { OneByOne, Runs, Window } way{};
   uint32_t count = 0;           ///< Data
   std::vector<Piece> pieces{};  ///< Put, Get: at most kMaxPieces
   bool notifies = false;        ///< Put and Get, the last: `payload` is a notification

@@ -5,15 +5,12 @@
 
 #include "base/exception.h"
 #include "base/thread.h"
-#include "exec/batch.h"
 
 namespace hetccl::onesided {
 
 namespace {
 
-// Longer copies are a copy engine's; see device::Device::run.
-constexpr size_t kShort = size_t{64} << 10;
-constexpr size_t kAlignment = 64;
+constexpr size_t kAlignment = 512;
 
 }  // namespace
 
@@ -76,12 +73,12 @@ Stager::~Stager() {
   if (flag_ != nullptr) device_.free_pinned(flag_);
 }
 
-uint32_t Stager::enqueue(std::vector<Copy> copies, std::shared_ptr<device::Event> after) {
+uint32_t Stager::enqueue(std::vector<Piece> pieces, std::shared_ptr<device::Event> after) {
   uint32_t ticket = 0;
   {
     const std::lock_guard lock(mutex_);
     ticket = given_.load(std::memory_order_relaxed) + 1;
-    jobs_.push_back({std::move(copies), std::move(after), ticket});
+    jobs_.push_back({std::move(pieces), std::move(after), ticket});
     given_.store(ticket, std::memory_order_release);
   }
   wanted_.notify_one();
@@ -118,17 +115,16 @@ void Stager::run() {
 
 Status Stager::copy(const Job& job) {
   if (job.after != nullptr) HETCCL_TRY(device_.wait(*stream_, *job.after));
-  exec::Batch batch(device_, exec::Batch::Launches::Yield);
-  for (const Copy& one : job.copies) {
-    if (one.bytes <= kShort) {
-      HETCCL_TRY(batch.copy(*stream_, one.dst, one.src, one.bytes));
-      continue;
+  std::vector<Copy> together;
+  for (const Piece& one : job.pieces) {
+    if (one.short_together) {
+      together.push_back(one.copy);
+    } else {
+      HETCCL_TRY(device_.copy(*stream_, one.copy.dst, one.copy.src, one.copy.bytes));
     }
-    HETCCL_TRY(batch.flush());
-    HETCCL_TRY(device_.copy(*stream_, one.dst, one.src, one.bytes));
   }
-  HETCCL_TRY(batch.write_flag(*stream_, *flag_, job.ticket));
-  return batch.flush();
+  HETCCL_TRY(device_.copy_all(*stream_, together));
+  return device_.write_flag(*stream_, *flag_, job.ticket);
 }
 
 }  // namespace hetccl::onesided

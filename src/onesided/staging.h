@@ -63,10 +63,9 @@ class Staging {
 /// Enqueues copies on a stream of its own, in order. Thread-safe, but for destruction.
 class Stager {
  public:
-  struct Copy {
-    void* dst = nullptr;
-    const void* src = nullptr;
-    size_t bytes = 0;
+  struct Piece {
+    Copy copy;
+    bool short_together = true;  ///< false: of memory that kernels may not reach
   };
   static Result<std::unique_ptr<Stager>> create(device::Device& device);
   ~Stager();
@@ -75,7 +74,7 @@ class Stager {
 
   /// Copies once `after`, which may be null, has come: they are complete when the ticket it
   /// returns is reached.
-  uint32_t enqueue(std::vector<Copy> copies, std::shared_ptr<device::Event> after);
+  uint32_t enqueue(std::vector<Piece> pieces, std::shared_ptr<device::Event> after);
   /// Whether the copies are complete, or never will be (`status`).
   [[nodiscard]] bool reached(uint32_t ticket) const {
     return flag_->reached(ticket) || failed_.load(std::memory_order_acquire);
@@ -85,7 +84,7 @@ class Stager {
 
  private:
   struct Job {
-    std::vector<Copy> copies;
+    std::vector<Piece> pieces;
     std::shared_ptr<device::Event> after;
     uint32_t ticket = 0;
   };

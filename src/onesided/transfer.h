@@ -81,6 +81,7 @@ class Transfer {
         options(std::move(given)),
         asked(*list),
         arrived(*list),
+        out_after(is_put ? options.after : nullptr),
         after(is_put ? nullptr : options.after) {}
 
   /// Over: no byte of its memory moves any more.
@@ -97,14 +98,15 @@ class Transfer {
   const Options options;
 
   uint64_t id = 0;
-  std::vector<Use> uses;                 // of this endpoint's regions
-  Walk asked;                            // what was put, or asked for
-  Walk arrived;                          // of a get
-  uint64_t outstanding = 0;              // pieces of a get that were asked for and have not come
-  std::shared_ptr<device::Event> after;  // what the first piece that arrives waits for
-  bool begun = false;                    // a frame was made
-  bool all_asked = false;                // the last one was
-  bool ending = false;                   // a Cancel was made
+  std::vector<Use> uses;     // of this endpoint's regions
+  Walk asked;                // what was put, or asked for
+  Walk arrived;              // of a get
+  uint64_t outstanding = 0;  // pieces of a get that were asked for and have not come
+  std::shared_ptr<device::Event> out_after;  // what the first piece that leaves waits for
+  std::shared_ptr<device::Event> after;      // what the first piece that arrives waits for
+  bool begun = false;                        // a frame was made
+  bool all_asked = false;                    // the last one was
+  bool ending = false;                       // a Cancel was made
   TimePoint ended_at{};
   Status reason;  // of that
 

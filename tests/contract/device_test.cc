@@ -112,6 +112,41 @@ constexpr auto kShort = std::chrono::milliseconds(5);
 
 }  // namespace
 
+TEST_CASE("many copies together are what they are one by one") {
+  for (const Kind kind : kinds()) {
+    Subject s(kind);
+    CAPTURE(s.name);
+    std::mt19937_64 random(5);
+    Flag* flag = s.flags(1);
+    auto stream = s.stream();
+    constexpr size_t kBytes = size_t{4} << 20;
+    void *from = s.memory(kBytes), *to = s.memory(kBytes);
+    const Bytes data = fake::random_elements(random, DataType::Uint8, kBytes);
+    Bytes expected(kBytes);
+    s.upload(from, data);
+    s.upload(to, expected);
+    std::vector<Copy> copies;
+    size_t at = 0;
+    for (size_t i = 0; i < 300; ++i) {
+      const bool is_long = i % 100 == 7;
+      size_t bytes = is_long ? 300'000 + random() % 16 : random() % 20'000;
+      if (i % 3 == 0) bytes = bytes / 16 * 16;
+      if (at + bytes > kBytes) break;
+      const size_t source = random() % (kBytes - bytes);
+      copies.push_back(
+          {static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(from) + source, bytes});
+      std::copy_n(data.begin() + static_cast<ptrdiff_t>(source), bytes,
+                  expected.begin() + static_cast<ptrdiff_t>(at));
+      at += bytes + random() % 3;
+    }
+    CHECK(s.device->copy_all(*stream, copies).ok());
+    CHECK(s.device->write_flag(*stream, *flag, 1).ok());
+    REQUIRE(s.reaches(*flag, 1));
+    CHECK(s.download(to, kBytes) == expected);
+    for (void* memory : {from, to}) s.device->free(memory);
+  }
+}
+
 TEST_CASE("copies of one stream run in order, of any size") {
   for (const Kind kind : kinds()) {
     Subject s(kind);

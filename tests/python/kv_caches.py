@@ -24,7 +24,7 @@ TYPES = {
 
 
 class Model:
-    """What both ends share."""
+    """The facts that both ends share."""
 
     def __init__(self, n_layers=2, n_heads=4, sizes=(4, 4)):
         self.n_layers, self.n_heads, self.sizes = n_layers, n_heads, sizes

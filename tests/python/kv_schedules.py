@@ -12,7 +12,7 @@ import random
 import numpy as np
 import torch
 from kv_caches import ORDERS, TYPES, End, Model, split_evenly
-from kv_world import FakeEndpoint, World
+from kv_world import World
 
 from hetccl._lib import HetcclError
 from hetccl.kv import Cache, KvError, Options, Receiver, Sender, readers
@@ -39,7 +39,7 @@ class Worker:
         end.write(np.full(len(end.elements), self.mark))
         self.outcomes, self.released, self.stalled_until = {}, {}, 0.0
         self.session = kind(
-            FakeEndpoint(schedule.world, name), Cache(end.description, end.caches), group.options,
+            schedule.world.endpoint(name), Cache(end.description, end.caches), group.options,
             release=self.release, clock=schedule.world.clock,
         )  # fmt: skip
         item = end.storages[0].itemsize
@@ -47,6 +47,10 @@ class Worker:
         for start, region in zip(starts[:-1], self.session._regions, strict=True):
             schedule.places[region.id] = (self, int(start), item)
         schedule.stagings[self.session._staging.id] = self.session
+
+    def number_of(self, name):
+        """The peer of that name that joined last, or -1."""
+        return max((at for at, one in self.session.peers.items() if one == name), default=-1)
 
     def allocate(self, count, allocation):
         if len(self.free) < count:
@@ -136,9 +140,9 @@ class Request:
 class Schedule:
     """`run()` plays the schedule of a seed; `counts` tells what has happened."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, make_world=World):
         self.chance = chance = random.Random(seed)
-        self.world = World(seed + 1, pace=chance.choice((0.05, 0.15, 0.4, 0.8)))
+        self.world = make_world(seed + 1, pace=chance.choice((0.05, 0.15, 0.4, 0.8)))
         self.rates = {
             self.abort_any: chance.choice((0.005, 0.03, 0.1)),
             self.stall_any: chance.choice((0.0, 0.003, 0.02)),
@@ -169,7 +173,7 @@ class Schedule:
         for group in self.groups:
             for rank in range(len(group.slices)):
                 self.start_worker(group, rank)
-        self.requests, self.plans = {}, []
+        self.requests, self.plans, self.joined = {}, [], set()
         self.connect_all()
 
     def start_worker(self, group, rank):
@@ -189,9 +193,11 @@ class Schedule:
         for one in list(self.workers.values()):
             for other in list(self.workers.values()):
                 is_pair = one.group.kind is Sender and other.group.kind is Receiver
-                if is_pair and other.name not in one.session.peers:
+                is_joined = other.name in one.session.peers.values() and (one, other) in self.joined
+                if is_pair and not is_joined:
                     first, second = self.chance.sample((one, other), 2)
                     first.session.connect(second.session.metadata())
+                    self.joined.add((one, other))
 
     # Transfers against allocations.
 
@@ -275,13 +281,14 @@ class Schedule:
                 )
                 request.todo[worker] = self.portions(worker, request)
             else:
-                names = [f"{request.prefill.name}.{i}" for i in range(len(request.prefill.slices))]
+                count = len(request.prefill.slices)
+                senders = [worker.number_of(f"{request.prefill.name}.{i}") for i in range(count)]
                 worker.session.offer(
-                    request.name, blocks, (request.first, request.n_tokens), names,
+                    request.name, blocks, (request.first, request.n_tokens), senders,
                     mode=request.mode,
                 )  # fmt: skip
             request.tables[worker] = blocks
-        except KvError as error:  # a sender is gone
+        except KvError as error:  # a sender is gone, or has not introduced itself yet
             assert "is not connected" in str(error), error
             worker.put_back(blocks)
         return True

@@ -1,15 +1,18 @@
 """A world of endpoints in one process: an honest double of hetccl.Endpoint with a seed.
 
-Transfers move in random order, row by row, and rows in two parts; messages overtake each other;
-ends die, and others notice later. Time passes only in `World.step`. A seed replays a schedule.
+Transfers move in random order, row by row, and rows in two parts; messages are late; ends die, and
+others notice later. Time passes only in `World.step`. A seed replays a schedule. `RealWorld` has
+real endpoints in their place.
 """
 
 import json
 import random
+import time
 
 import numpy as np
 
 from hetccl._lib import HetcclError, Result
+from hetccl.endpoint import MAX_NOTIFICATION, Endpoint
 
 
 class World:
@@ -25,7 +28,7 @@ class World:
         self.pace = pace  # the chance of a transfer or message to move in a step
         self.notice = notice  # seconds until a death is noticed
         self.late_by = 0.4  # seconds, at most, of one message in ten
-        self.endpoints, self.regions = {}, {}
+        self.endpoints, self.regions = [], {}
         self.transfers, self.messages = [], []
         self.on_start = self.on_move = lambda *_: None
         self.last_region = 0
@@ -33,29 +36,43 @@ class World:
     def clock(self):
         return self.now
 
+    def endpoint(self, name):
+        """An endpoint of this world."""
+        return FakeEndpoint(self, name)
+
+    def find(self, name):
+        """The endpoint of that name that was made last, and lives."""
+        return next(one for one in reversed(self.endpoints) if one.name == name and one.alive)
+
     def step(self, seconds=0.02):
         self.now += self.chance.random() * 2 * seconds
         self.chance.shuffle(self.transfers)
         for transfer in list(self.transfers):
             if self.chance.random() < self.pace:
                 transfer.move()
+        waiting = set()  # messages of one sender on one link keep their order
         for message in list(self.messages):
-            if self.now >= message[0] and self.chance.random() < self.pace:
+            at, link, sender, payload = message
+            if (link, sender) in waiting:
+                continue
+            if self.now >= at and self.chance.random() < self.pace:
                 self.messages.remove(message)
-                _, link, sender, target, payload = message
+                target = link.other(sender)
                 if link.is_open and target.alive:
-                    target.inbox.append((sender, payload))
+                    target.inbox.append((target.links[link], payload))
+            else:
+                waiting.add((link, sender))
 
     def kill(self, name):
         """Ends a process: nothing of it moves any more, and others notice after a while."""
-        endpoint = self.endpoints.pop(name)
+        endpoint = self.find(name)
         endpoint.alive = False
-        for link in endpoint.links.values():
+        for link in endpoint.links:
             link.dead, link.dies_at = name, self.now + self.notice
 
-    def deliver(self, link, sender, target, payload):
+    def deliver(self, link, sender, payload):
         late = self.late_by * self.chance.random() if self.chance.random() < 0.1 else 0
-        self.messages.append((self.now + late, link, sender.name, target, bytes(payload)))
+        self.messages.append((self.now + late, link, sender, bytes(payload)))
 
 
 class Link:
@@ -64,38 +81,56 @@ class Link:
     def __init__(self, world, one, other):
         self.world, self.ends = world, (one, other)
         self.is_open, self.dead, self.dies_at = True, "", 0.0
-        self.closer = ""
 
     def other(self, endpoint):
         return self.ends[self.ends[0] is endpoint]
 
-    def check(self, endpoint):
-        """Raises the error that `endpoint` sees."""
+    def gone(self, endpoint):
+        """The reason, as `endpoint` sees it, that the other end is gone; None while it is not."""
         other = self.other(endpoint).name
         if not self.is_open:
-            raise HetcclError(Result.REMOTE_ERROR, f"the connection to {other} was closed")
+            return f'"{other}": it has closed the connection'
         if self.dead and self.world.now >= self.dies_at:
-            raise HetcclError(Result.REMOTE_ERROR, f"{other} has died")
+            return f'"{other}" has died'
+        return None
+
+    def check(self, endpoint):
+        """Raises the error that `endpoint` sees."""
+        if (gone := self.gone(endpoint)) is not None:
+            raise HetcclError(Result.REMOTE_ERROR, gone)
 
 
 class Peer:
     def __init__(self, endpoint, link):
-        self.endpoint, self.link = endpoint, link
-        self.name = link.other(endpoint).name
+        self._endpoint, self._link = endpoint, link
+        endpoint.last_peer += 1
+        self.number, self.name = endpoint.last_peer, link.other(endpoint).name
+        endpoint.links[link] = self
+
+    def region(self, label):
+        other = self._link.other(self._endpoint)
+        (found,) = [
+            one.id for one in self._endpoint.world.regions.values()
+            if one.endpoint is other and one.label == label
+        ]  # fmt: skip
+        return found
+
+    def state(self):
+        return next(one for one in self._endpoint.peers() if one["number"] == self.number)
 
     def close(self):
         """Ends the connection for both ends; no byte moves over it any more."""
-        self.link.is_open = False
+        self._link.is_open = False
 
 
 class Region:
-    def __init__(self, world, endpoint, memory):
+    def __init__(self, world, endpoint, memory, label):
         world.last_region += 1
         self.world, self.id, self.bytes = world, world.last_region, memory.nbytes
-        self.endpoint, self.memory = endpoint, memory
+        self.endpoint, self.memory, self.label = endpoint, memory, label
         world.regions[self.id] = self
 
-    def close(self):
+    def close(self, timeout=None):
         del self.world.regions[self.id]
 
 
@@ -103,7 +138,7 @@ class Transfer:
     """`rows` are region to read, offset, region to write, offset, bytes."""
 
     def __init__(self, endpoint, peer, rows, notification):
-        self.endpoint, self.peer, self.rows = endpoint, peer, rows
+        self.endpoint, self.link, self.rows = endpoint, peer._link, rows
         self.world, self.notification = endpoint.world, notification
         self.error, self.is_over, self.stops_in = "", False, None
         self.world.chance.shuffle(self.rows)
@@ -129,15 +164,14 @@ class Transfer:
                 self.rows.pop()
         if not self.rows:
             if self.notification:
-                other = self.peer.link.other(self.endpoint)
-                self.world.deliver(self.peer.link, self.endpoint, other, self.notification)
+                self.world.deliver(self.link, self.endpoint, self.notification)
             self._end("")
 
     def _may_move(self):
         if self.is_over or not self.endpoint.alive:
             return False
         try:
-            self.peer.link.check(self.endpoint)
+            self.link.check(self.endpoint)
         except HetcclError as error:
             self._end(str(error))
             return False
@@ -146,7 +180,7 @@ class Transfer:
             if self.stops_in < 0:
                 self._end(self.world.chance.choice(("the transfer was cancelled", "")))
                 return False
-        return not self.peer.link.dead
+        return not self.link.dead
 
     def _end(self, error):
         self.is_over, self.error = True, error
@@ -154,11 +188,15 @@ class Transfer:
             self.world.transfers.remove(self)
 
     def done(self):
-        if not self.peer.link.is_open and not self.is_over:
+        if not self.link.is_open and not self.is_over:
             self._may_move()
         if self.error:
             raise HetcclError(Result.REMOTE_ERROR, self.error)
         return self.is_over
+
+    def wait(self, timeout=None):
+        while not self.done():
+            self.world.step()
 
     def cancel(self):
         if not self.is_over and self.stops_in is None:
@@ -166,41 +204,51 @@ class Transfer:
 
 
 class FakeEndpoint:
+    """The public methods are those of hetccl.Endpoint (test_kv_endpoints compares them)."""
+
     def __init__(self, world, name):
         self.world, self.name, self.alive = world, name, True
-        self.inbox, self.links = [], {}
-        assert name not in world.endpoints
-        world.endpoints[name] = self
+        self.inbox, self.links, self.last_peer = [], {}, 0
+        world.endpoints.append(self)
+
+    def close(self):
+        self.alive = False
+        for link in self.links:
+            link.is_open = False
 
     def metadata(self):
-        return json.dumps({"name": self.name}).encode()
+        return json.dumps({"name": self.name, "door": self.world.endpoints.index(self)})
 
-    def register(self, tensor):
-        return Region(self.world, self, tensor.view(-1).numpy())
+    def register(self, memory, label="", *, get=True, put=True):
+        return Region(self.world, self, memory.view(-1).numpy(), label)
 
     def connect(self, metadata, timeout=None):
-        name = json.loads(metadata)["name"]
-        other = self.world.endpoints.get(name)
-        if other is None:
-            raise HetcclError(Result.TIMEOUT, f"{name} does not answer")
-        link = self.links.get(name)
-        if link is None or not link.is_open or link.dead or other not in link.ends:
-            link = Link(self.world, self, other)
-            self.links[name] = other.links[self.name] = link
+        other = self.world.endpoints[json.loads(metadata)["door"]]
+        if not other.alive:
+            raise HetcclError(Result.TIMEOUT, f"{other.name} does not answer")
+        link = Link(self.world, self, other)
+        Peer(other, link)
         return Peer(self, link)
 
-    def put(self, peer, blocks, notification=b""):
+    def peers(self):
+        return [
+            {"number": peer.number, "name": peer.name, "gone": link.gone(self)}
+            for link, peer in self.links.items()
+        ]
+
+    def put(self, peer, blocks, notification=b"", *, timeout=None, stream=0):
         return self._start(peer, blocks, [0, 1, 2, 3, 4], notification)
 
-    def get(self, peer, blocks, notification=b""):
+    def get(self, peer, blocks, notification=b"", *, timeout=None, stream=0):
         return self._start(peer, blocks, [2, 3, 0, 1, 4], notification)
 
     def _start(self, peer, blocks, columns, notification):
         assert blocks.dtype == np.int64
         assert blocks.shape[1:] == (5,)
         assert blocks.flags.c_contiguous
-        peer.link.check(self)
-        other = peer.link.other(self)
+        assert len(notification) <= MAX_NOTIFICATION
+        peer._link.check(self)
+        other = peer._link.other(self)
         for local, at, remote, to, size in blocks.tolist():
             for number, owner, first in ((local, self, at), (remote, other, to)):
                 region = self.world.regions.get(number)
@@ -214,9 +262,44 @@ class FakeEndpoint:
         return transfer
 
     def notify(self, peer, payload):
-        peer.link.check(self)
-        self.world.deliver(peer.link, self, peer.link.other(self), payload)
+        assert len(payload) <= MAX_NOTIFICATION
+        peer._link.check(self)
+        self.world.deliver(peer._link, self, payload)
 
     def notifications(self, timeout=0):
         found, self.inbox = self.inbox, []
         return found
+
+
+class RealWorld:
+    """Real endpoints in this process, in place of World. Time passes in steps here, too, so that no
+    deadline depends on the machine; each step gives the endpoints' threads a millisecond."""
+
+    def __init__(self, seed, **_):
+        self.chance, self.now = random.Random(seed), 0.0
+        self.endpoints = {}
+        self.on_start = self.on_move = lambda *_: None
+
+    def clock(self):
+        return self.now
+
+    def endpoint(self, name):
+        made = Endpoint(name, "host")
+        self.endpoints.setdefault(name, []).append(made)
+        return made
+
+    def find(self, name):
+        return self.endpoints[name][-1]
+
+    def step(self, seconds=0.02):
+        self.now += self.chance.random() * 2 * seconds
+        time.sleep(0.001)
+
+    def kill(self, name):
+        """Ends all that the endpoint does, without a word of its session."""
+        self.endpoints[name].pop().close()
+
+    def close(self):
+        for made in self.endpoints.values():
+            for one in made:
+                one.close()

@@ -69,6 +69,16 @@ def test_links_are_shaped_and_counted():
     assert size < sent < 1.05 * size
 
 
+def test_no_setting_leads_a_job_past_the_shaped_links(monkeypatch):
+    monkeypatch.setenv("HETCCL_TRANSPORT", "verbs")
+    with EmulatedHosts(1) as hosts:
+        for env in (None, {"HETCCL_TRANSPORT": ""}, dict(os.environ)):
+            told = hosts.popen(
+                0, ["printenv", "HETCCL_TRANSPORT"], env, stdout=subprocess.PIPE, text=True
+            )
+            assert told.communicate(timeout=HANG)[0] == "tcp\n"
+
+
 def test_a_cut_uplink_carries_nothing_until_it_heals():
     probe = [sys.executable, "-c", SEND.replace("timeout=300", "timeout=0.7")]
     with EmulatedHosts(2) as hosts:

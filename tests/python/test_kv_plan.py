@@ -217,6 +217,7 @@ def test_replicas_share_the_load():
     assert readers(sources, targets) == [2, 2, 2]
 
 
+@pytest.mark.smoke
 def test_degrees_that_divide_nothing():
     model = Model(1, 6)
     sources = [

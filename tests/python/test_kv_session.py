@@ -4,94 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
-from kv_caches import End, Model
-from kv_world import FakeEndpoint, World
+from kv_caches import Model
+from kv_pair import CHECKED, LAYOUTS, OPTIONS, SOURCE, TARGET, Pair, fill, join
 
 from hetccl._lib import HetcclError
-from hetccl.kv import Cache, KvError, Options, Receiver, Sender, messages
+from hetccl.kv import KvError, Options, Receiver, Sender, messages
 
-MODEL = Model(3, 4, (8, 8))
-OPTIONS = Options(slots=3, slot_bytes=512, lease=3.0, grace=1.0, least_piece=64)
-CHECKED = dataclasses.replace(OPTIONS, checksum=True)
-
-
-class Pair:
-    """Workers that are polled in turn; `outcomes` and `released` by worker and request."""
-
-    def __init__(self, seed=0, options=OPTIONS, **world):
-        self.world = World(seed, **world)
-        self.options = options
-        self.sessions, self.ends, self.outcomes, self.released = {}, {}, {}, {}
-        self.stalled = set()
-
-    def add(self, kind, name, order="SBNHD", model=MODEL, **options):
-        end = End(name, model, order, **options)
-        session = kind(
-            FakeEndpoint(self.world, name), Cache(end.description, end.caches), self.options,
-            release=lambda request, blocks: self.released.setdefault((name, request), []).append(1),
-            clock=self.world.clock, sleep=lambda _: self.step(),
-        )  # fmt: skip
-        self.sessions[name], self.ends[name] = session, end
-        return session
-
-    def step(self):
-        self.world.step()
-        for name, session in self.sessions.items():
-            if name not in self.stalled:
-                for outcome in session.poll():
-                    self.outcomes.setdefault((name, outcome.request), []).append(outcome)
-
-    def run(self, *awaited, most=3000):
-        """Steps until each (worker, request) has its outcome; returns the only ones."""
-        for _ in range(most):
-            if all(one in self.outcomes for one in awaited):
-                break
-            self.step()
-        for _ in range(100):  # nothing comes twice
-            self.step()
-        found = [self.outcomes[one] for one in awaited]
-        assert all(len(one) == 1 for one in found), found
-        return [one[0] for one in found]
-
-    def cells(self, name, table, tokens):
-        """All cells of a request, as float32 [layer, part, token, head, dim]."""
-        end = self.ends[name]
-        dtype = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-        bits = torch.from_numpy(end.elements)
-        elements = bits.view(dtype[end.description.dtype]).float().numpy()
-        return np.stack([
-            [elements[end.cells(table, tokens, layer, part, end.heads)] for part in (0, 1)]
-            for layer in end.layers
-        ])  # fmt: skip
-
-
-def fill(end, seed=0):
-    """Small integers, which all types hold exactly."""
-    chance = np.random.default_rng(seed)
-    for tensors in end.caches.values():
-        for tensor in tensors if isinstance(tensors, list) else [tensors]:
-            tensor.copy_(torch.from_numpy(chance.integers(-99, 99, tensor.shape)).to(tensor.dtype))
-
-
-SOURCE, TARGET = [5, 0, 3], [1, 4, 2]
-
-
-def join(mode="push", seed=0, source=None, target=None, options=OPTIONS, **world):
-    pair = Pair(seed, options, **world)
-    sender = pair.add(Sender, "p0", **(source or {}))
-    receiver = pair.add(Receiver, "d0", **(target or {}))
-    fill(pair.ends["p0"])
-    assert receiver.connect(sender.metadata()) == "p0"
-    return pair, sender, receiver
-
-
-LAYOUTS = {
-    "direct": ({}, {}),
-    "packed": ({"order": "BHNC"}, {"order": ("BHDND", "BHDN"), "block_size": 4}),
-    "converted": ({"dtype": "bfloat16"}, {"dtype": "float16", "order": "BSHND"}),
-    "widened": ({"dtype": "float16"}, {"dtype": "float32"}),
-}
 modes = pytest.mark.parametrize("mode", ["push", "pull"])
 
 
@@ -216,40 +134,6 @@ def test_no_byte_lands_after_the_release(mode):
         assert (("d0", "r") in pair.outcomes) == (not seed % 2)
 
 
-def test_offers_that_overtake_the_hello_are_kept():
-    pair, sender, receiver = join()
-    (hello,) = pair.world.messages
-    pair.world.messages.clear()
-    receiver.offer("r", TARGET, (0, 12))
-    sender.begin("r", SOURCE, 12)
-    for _ in range(50):
-        pair.step()
-    assert sender.peers == []
-    pair.world.messages.append(hello)
-    sender.send_layers("r", range(3), (0, 12))
-    sender.commit("r")
-    assert pair.run(("d0", "r"))[0].ok
-
-
-@modes
-def test_an_abort_that_overtakes_its_offer(mode):
-    """The sender acknowledges the abort, and ignores the offer that comes after it."""
-    pair, sender, receiver = join(mode)
-    for _ in range(50):
-        pair.step()
-    receiver.offer("r", TARGET, (0, 12), mode=mode)
-    (held,) = pair.world.messages
-    pair.world.messages.clear()
-    receiver.abort("r", "the user left")
-    assert pair.run(("d0", "r"))[0].kind == "aborted"
-    pair.world.on_start = lambda transfer: pytest.fail("a transfer after the abort")
-    pair.world.messages.append(held)
-    sender.begin("r", SOURCE, 12)
-    sender.send_layers("r", range(3), (0, 12))
-    sender.commit("r")
-    assert "0 of 1 receivers have offered" in pair.run(("p0", "r"))[0].cause
-
-
 @modes
 @pytest.mark.parametrize("victim", ["p0", "d0"])
 def test_a_death_fails_the_other_end_by_name(mode, victim):
@@ -264,7 +148,22 @@ def test_a_death_fails_the_other_end_by_name(mode, victim):
     assert outcome.kind in ("peer", "transfer", "lease")
     assert victim in outcome.cause
     assert pair.released == {(left, "r"): [1]}
-    assert pair.sessions[left].peers == []
+    assert pair.sessions[left].peers == {}
+
+
+@pytest.mark.parametrize("victim", ["p0", "d0"])
+def test_an_idle_peer_that_has_died_is_dropped(victim):
+    pair, *_ = join()
+    for _ in range(100):
+        pair.step()
+    assert all(session.peers for session in pair.sessions.values())
+    pair.world.kill(victim)
+    pair.sessions.pop(victim)
+    (left,) = pair.sessions.values()
+    while left.peers:
+        pair.step()
+        assert pair.world.now < 10
+    assert left.metrics.peers_lost == 1
 
 
 @modes
@@ -351,10 +250,10 @@ def test_back_pressure_is_bounded_and_counted():
 
 def test_what_an_engine_asks_wrongly_is_named():
     pair, sender, receiver = join()
-    with pytest.raises(KvError, match="p9 is not connected"):
-        receiver.offer("r", TARGET, (0, 12), ["p9"])
+    with pytest.raises(KvError, match="peer 9 is not connected"):
+        receiver.offer("r", TARGET, (0, 12), [9])
     with pytest.raises(KvError, match="a sender is listed twice"):
-        receiver.offer("r", TARGET, (0, 12), ["p0", "p0"])
+        receiver.offer("r", TARGET, (0, 12), [*receiver.peers] * 2)
     with pytest.raises(KvError, match="block twice"):
         receiver.offer("r", [1, 1, 2], (0, 12))
     with pytest.raises(KvError, match="no source holds"):
@@ -395,8 +294,9 @@ def test_wrong_messages_end_the_connection_by_name():
     begin_all(pair, sender, receiver, "push")
     for _ in range(10):
         pair.step()
-    link = pair.world.endpoints["p0"].links["d0"]
-    pair.world.deliver(link, pair.world.endpoints["p0"], pair.world.endpoints["d0"], b"\x80junk")
+    p0 = pair.world.find("p0")
+    ((link, _),) = p0.links.items()
+    pair.world.deliver(link, p0, b"\x80junk")
     (outcome,) = pair.run(("d0", "r"))
     assert outcome.kind == "peer"
     assert "p0 is lost: it sent a wrong message: a message is no JSON" in outcome.cause
@@ -420,6 +320,7 @@ def test_wrong_fields_of_messages_are_named(kind, values, text):
 
 
 def test_a_restarted_peer_is_a_new_session():
+    """The peer of the same name that died is used no more, though its loss is noticed later."""
     pair, sender, receiver = join()
     begin_all(pair, sender, receiver, "push")
     for _ in range(10):
@@ -428,19 +329,65 @@ def test_a_restarted_peer_is_a_new_session():
     pair.sessions.pop("p0")
     again = pair.add(Sender, "p0")
     fill(pair.ends["p0"])
-    receiver.connect(again.metadata())
-    assert "a new session took its name" in pair.run(("d0", "r"))[0].cause
-    receiver.offer("r2", TARGET, (0, 12))
+    number = receiver.connect(again.metadata())
+    assert [*receiver.peers.values()] == ["p0", "p0"]
+    receiver.offer("r2", TARGET, (0, 12), [number])
     again.begin("r2", SOURCE, 12)
     again.send_layers("r2", range(3), (0, 12))
     again.commit("r2")
-    assert pair.run(("d0", "r2"))[0].ok
+    lost, received = pair.run(("d0", "r"), ("d0", "r2"))
+    assert "p0" in lost.cause and not lost.ok
+    assert received.ok
+    assert receiver.peers == {number: "p0"}
+
+
+def test_both_ends_may_connect():
+    pair = Pair()
+    sender, receiver = pair.add(Sender, "p0"), pair.add(Receiver, "d0")
+    fill(pair.ends["p0"])
+    receiver.connect(sender.metadata())
+    sender.connect(receiver.metadata())
+    for _ in range(20):
+        pair.step()
+    assert [len(one.peers) for one in (sender, receiver)] == [1, 1]
+    for request, mode in (("r", "push"), ("r2", "pull")):
+        begin_all(pair, sender, receiver, mode, request)
+        sender.send_layers(request, [2], (0, 12))
+        sender.commit(request)
+        assert pair.run(("d0", request))[0].ok
+    receiver.disconnect(*receiver.peers)
+    while sender.peers:
+        pair.step()
+
+
+@modes
+def test_messages_longer_than_a_notification(mode):
+    """Offers, introductions and notes of puts travel in parts, or on their own."""
+    model = Model(40, 16, (2, 2))
+    pair = Pair(options=dataclasses.replace(OPTIONS, slots=8, slot_bytes=4096))
+    many = {"n_blocks": 6000, "block_size": 2, "model": model}
+    senders = [pair.add(Sender, f"p{i}", heads=(8 * i, 8 * i + 8), **many) for i in (0, 1)]
+    receiver = pair.add(Receiver, "d0", **many)
+    for i, sender in enumerate(senders):
+        fill(pair.ends[f"p{i}"], i)
+        receiver.connect(sender.metadata())
+    source, target = np.arange(6000)[::-1], np.arange(6000)
+    receiver.offer("r", target, (0, 40), mode=mode)
+    for sender in senders:
+        sender.begin("r", source, 40)
+        sender.send_layers("r", range(40), (0, 40))
+        sender.commit("r")
+    assert all(one.ok for one in pair.run(("p0", "r"), ("p1", "r"), ("d0", "r")))
+    found = pair.cells("d0", target, (0, 40))
+    for i in (0, 1):
+        wanted = pair.cells(f"p{i}", source, (0, 40))
+        assert (wanted == found[:, :, :, 8 * i : 8 * i + 8]).all()
 
 
 def sizes(session):
     """The lengths of all that a session and its peers keep, but for the bounded list of ends."""
     kept = [vars(session), *map(vars, session._peers.values())]
-    kept += [vars(peer.seen) for peer in session._peers.values()]
+    kept += [vars(peer.parts) for peer in session._peers.values()]
     return {
         name: len(value) for fields in kept for name, value in fields.items()
         if hasattr(value, "__len__") and name not in ("_ended", "_token", "token", "name")
@@ -464,8 +411,6 @@ def test_nothing_is_kept_of_requests_that_have_ended(mode):
         elif i % 3 == 1:
             sender.abort(request)
         while not (receiver._is_idle and sender._is_idle):
-            pair.step()
-        while pair.world.messages:
             pair.step()
         seen.append((sizes(sender), sizes(receiver)))
     assert seen[9] == seen[-1]
@@ -500,9 +445,9 @@ def test_a_region_that_is_gone_fails_by_name():
 def test_a_stranger_is_refused():
     pair, sender, _ = join()
     with pytest.raises(KvError, match="metadata is no JSON"):
-        sender.connect(b"\xff")
+        sender.connect("\xff")
     with pytest.raises(KvError, match="metadata is not of version 1"):
-        sender.connect(b'{"version": 2}')
+        sender.connect('{"version": 2}')
     other = pair.add(Receiver, "d1")
     metadata = other.metadata()
     pair.world.kill("d1")

@@ -284,6 +284,9 @@ def test_what_is_private_is_taken_out():
     )
     kept = "6.4.43484, gfx90a:sramecc+:xnack-, 3/4 of 2.28.9, build70"
     assert private.clean(kept, names) == kept
+    assert private.clean("GID 3 (10.1.2.3/24, fd00::2/64)", names) == (
+        "GID 3 ((address)/24, (address)/64)"
+    )
     assert private.remove_from({"alice": ["build7", 3, None]}, names) == {
         "alice": ["(host)", 3, None]
     }

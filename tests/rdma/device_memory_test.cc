@@ -105,6 +105,31 @@ TEST_CASE("where memory is not exported, devices refuse it, or the user does, ho
   CHECK(moved({.max_delay_us = 5}, true, true) > 0);
 }
 
+TEST_CASE("a dump says whether cards move a device's memory, and why not") {
+  const auto told = [](const FakeOptions& options, bool wanted) {
+    fake::reset_verbs_fabric();
+    std::vector<Config> configs = hosts(2);
+    for (Config& config : configs) config.rdma_gpu = wanted;
+    Json found;
+    on_devices(configs, options, [&](int rank, auto&, const auto& made) {
+      if (rank == 0) found = Json::parse(made->dispatch().dump(), "a dump", 1 << 20).value();
+      CHECK(made->finish().ok());
+    });
+    REQUIRE(found["transports"].size() == 1);
+    const Json& verbs = found["transports"][0];
+    CHECK(verbs["name"] == "verbs");
+    CHECK(verbs["peers"][0] == 1);
+    return std::pair(*verbs["memory"].text(), *verbs["reason"].text());
+  };
+  CHECK(told({.max_delay_us = 5}, true) == std::pair<std::string, std::string>("device", ""));
+  const auto [left_out, setting] = told({.max_delay_us = 5}, false);
+  CHECK(left_out == "pinned");
+  CHECK(setting == "HETCCL_RDMA_GPU=0");
+  const auto [pinned, reason] = told({.max_delay_us = 5, .exports = false}, true);
+  CHECK(pinned == "pinned");
+  CHECK(reason != "");
+}
+
 TEST_CASE("messages of every length arrive in memory of devices") {
   for (const size_t without : {0UL, 1UL, 2UL}) {  // a rank whose card does not reach its device
     CAPTURE(without);

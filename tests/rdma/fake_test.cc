@@ -76,10 +76,12 @@ TEST_CASE("the GID is RoCE v2 over IPv4 where there is one, and reasons are told
   fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
   Config config;
   CHECK(make(config).value()->describe() ==
-        std::vector<std::string>{"fake0:1: RoCE v2, GID 2 (10.0.0.1), MTU 4096, 100 Gbit/s"});
+        std::vector<std::string>{
+            "fake0:1: RoCE v2, GID 2 (10.0.0.1, the first of v2 and IPv4), MTU 4096, 100 Gbit/s"});
   config.rdma_gid_index = 1;
   CHECK(make(config).value()->describe() ==
-        std::vector<std::string>{"fake0:1: RoCE v1, GID 1 (10.0.0.1), MTU 4096, 100 Gbit/s"});
+        std::vector<std::string>{
+            "fake0:1: RoCE v1, GID 1 (10.0.0.1, HETCCL_RDMA_GID_INDEX), MTU 4096, 100 Gbit/s"});
   config.rdma_gid_index = 9;
   CHECK(why_not(config).find("HETCCL_RDMA_GID_INDEX") != std::string::npos);
   config = {};
@@ -156,8 +158,11 @@ TEST_CASE("a link-local GID is used where a setting names it, or the port is Inf
   Config config;
   config.rdma_gid_index = 0;
   CHECK(has(make(config).value()->describe().front(), "GID 0 (fe80::"));
+  fabric.gids = 2;
+  CHECK(has(make({}).value()->describe().front(), "GID 1 (10.0.0.1, the first of IPv4, none is"));
+  fabric.gids = 1;
   fabric.link = verbs::abi::kLinkInfiniBand;
-  CHECK(has(make({}).value()->describe().front(), "InfiniBand, GID 0 (LID 8)"));
+  CHECK(has(make({}).value()->describe().front(), "InfiniBand, GID 0 (LID 8, the port's own)"));
 }
 
 TEST_CASE("ports in the order of their numbers; those too many are shown as not used") {

@@ -28,6 +28,7 @@ class Handoff:
     """An offer of one receiver."""
 
     peer: Peer
+    link: Any  # the offer came by it, so the receiver fences it
     number: int
     request: str
     is_pull: bool

@@ -15,6 +15,7 @@ VERSION = 1
 MOST_BYTES = 4 << 20
 MODES = ("push", "pull")
 KINDS = ("aborted", "lease", "peer", "transfer", "checksum", "protocol", "refused", "closed")
+_PART, _LAST_PART = b"\1", b"\2"  # first bytes of parts; a message begins with {
 _MOST_CAUSE, _MOST_BLOCKS, _MOST_SEGMENTS = 2000, 1 << 19, 1 << 16
 Checker = Callable[[str, Any], Any]
 
@@ -81,7 +82,7 @@ _ENDING: dict[str, Checker] = {
 }
 # The fields of each kind of message.
 SCHEMA: dict[str, dict[str, Checker]] = {
-    # Either end, first: the session's metadata.
+    # The end that has connected, first: its session's metadata, without the endpoint's.
     "hello": {"metadata": _text(2 << 20)},
     # Receiver: a hand-off, with its blocks.
     "offer": {
@@ -142,6 +143,36 @@ def decode(data: bytes) -> tuple[str, str, dict[str, Any]]:
         token,
         {name: check(f"{kind}.{name}", values[name]) for name, check in fields.items()},
     )
+
+
+def cut(message: bytes, most: int) -> list[bytes]:
+    """Returns a message as notifications of at most `most` bytes: itself, or its parts."""
+    if len(message) <= most:
+        return [message]
+    step = most - 1
+    pieces = [message[at : at + step] for at in range(0, len(message), step)]
+    return [*(_PART + one for one in pieces[:-1]), _LAST_PART + pieces[-1]]
+
+
+class Parts:
+    """Joins the parts of one link's messages, which arrive in their order; whole messages may come
+    between them."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def add(self, notification: bytes) -> bytes | None:
+        """Returns a message that is whole, or None. Raises KvError if one is too long."""
+        first = notification[:1]
+        if first not in (_PART, _LAST_PART):
+            return notification
+        if len(self._held) + len(notification) > MOST_BYTES + 1:
+            raise KvError(f"a message takes more than {MOST_BYTES} bytes")
+        self._held += notification[1:]
+        if first == _PART:
+            return None
+        message, self._held = bytes(self._held), bytearray()
+        return message
 
 
 def rows_of(segments: Sequence[Segment]) -> list[list[int]]:

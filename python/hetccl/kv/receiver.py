@@ -76,7 +76,7 @@ class Receiver(Session):
         request: str,
         blocks: Blocks,
         tokens: tuple[int, int],
-        senders: Sequence[str] | None = None,
+        senders: Sequence[int] | None = None,
         *,
         mode: str = "push",
         encoding: str = "",
@@ -86,10 +86,10 @@ class Receiver(Session):
 
         `blocks` is the request's block table, as in `hetccl.kv.plan.plan`: with a partial hit,
         `tokens` begin after the cached ones. `senders` are the ranks of the worker that computes
-        the request, by name: connected peers that together hold what this end holds; default: all
-        peers. `mode` "push" lets senders write into the blocks;
-        with "pull" this end reads from theirs. `encoding` ("int8", "e4m3") takes a byte an element
-        on the wire, with the error that `hetccl.kv.codes.encode` states. A sender that is silent
+        the request, by the numbers that `connect` returns: peers that together hold what this end
+        holds; default: all peers. `mode` "push" lets senders write into the blocks; with "pull"
+        this end reads from theirs. `encoding` ("int8", "e4m3") takes a byte an element on the wire,
+        with the error that `hetccl.kv.codes.encode` states. A sender that is silent
         for `lease` seconds (default: the options') fails the request. Raises KvError for a request
         that has not ended, unknown senders, cells that no sender holds, and wrong tables.
         """
@@ -97,12 +97,12 @@ class Receiver(Session):
             raise KvError(f"request {request} was offered before, and has not ended")
         if mode not in MODES:
             raise KvError(f"mode is {mode!r}: it must be one of {MODES}")
-        names = self.peers if senders is None else list(senders)
-        if unknown := [name for name in names if name not in self._peers]:
-            raise KvError(f"request {request}: {unknown[0]} is not connected")
-        if len({*names}) < len(names):
-            raise KvError(f"request {request}: a sender is listed twice: {names}")
-        peers = [self._peers[name] for name in names]
+        numbers = [*self.peers] if senders is None else list(senders)
+        if unknown := [number for number in numbers if number not in self._peers]:
+            raise KvError(f"request {request}: peer {unknown[0]} is not connected")
+        if len({*numbers}) < len(numbers):
+            raise KvError(f"request {request}: a sender is listed twice: {numbers}")
+        peers = [self._peers[number] for number in numbers]
         self._check_table(blocks, tokens)
         seconds = self.options.lease if lease is None else lease
         divided = divide([peer.description for peer in peers], self.description)
@@ -182,7 +182,7 @@ class Receiver(Session):
 
     # Messages of senders.
 
-    def _handle(self, peer: Peer, kind: str, values: dict[str, Any]) -> None:
+    def _handle(self, peer: Peer, via: Any, kind: str, values: dict[str, Any]) -> None:
         if kind == "renew":
             for number in values["numbers"]:
                 self._touch(peer.handoffs.get(number))
@@ -372,7 +372,7 @@ class Receiver(Session):
                 self._fail(request, "protocol", f"{link.peer.name}: {error}")
 
         try:
-            transfer = self._endpoint.get(link.peer.handle, blocks, note)
+            transfer = self._endpoint.get(link.peer.links[0], blocks, note)
         except HetcclError as error:
             end()
             self._fail(request, "transfer", f"a get from {link.peer.name}: {error}")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from hetccl._lib import HetcclError
+from hetccl.endpoint import MAX_NOTIFICATION
 from hetccl.kv.description import Description, check_joinable
 from hetccl.kv.errors import KvError
 from hetccl.kv.handoff import Handoff, Job, Request, find_missing
@@ -146,9 +147,9 @@ class Sender(Session):
 
     # Messages of receivers.
 
-    def _handle(self, peer: Peer, kind: str, values: dict[str, Any]) -> None:
+    def _handle(self, peer: Peer, via: Any, kind: str, values: dict[str, Any]) -> None:
         if kind == "offer":
-            self._take_offer(peer, values)
+            self._take_offer(peer, via, values)
             return
         if kind == "renew":
             for number in values["numbers"]:
@@ -173,9 +174,10 @@ class Sender(Session):
             raise KvError(f"a receiver sends no {kind}")
         self._touch(handoff)
 
-    def _take_offer(self, peer: Peer, values: dict[str, Any]) -> None:
-        if not peer.seen.add(values["number"]):
-            return  # its abort has overtaken it, and is acknowledged
+    def _take_offer(self, peer: Peer, via: Any, values: dict[str, Any]) -> None:
+        if values["number"] <= peer.last_number:
+            raise KvError(f"offer {values['number']} after offer {peer.last_number}")
+        peer.last_number = values["number"]
         try:
             wire = choose_wire(self.description, peer.description, values["encoding"])
         except KvError as error:
@@ -183,8 +185,8 @@ class Sender(Session):
             self._send(peer, "aborted", **ending)
             return
         handoff = Handoff(
-            peer, values["number"], values["request"], values["mode"] == "pull", values["tokens"],
-            values["blocks"], values["shares"], wire, values["lease"],
+            peer, via, values["number"], values["request"], values["mode"] == "pull",
+            values["tokens"], values["blocks"], values["shares"], wire, values["lease"],
             self._clock() + values["lease"],
             Flights(self._budget, self.metrics, self._clock),
         )  # fmt: skip
@@ -197,6 +199,8 @@ class Sender(Session):
             self._parked.append(handoff)
 
     def _accept(self, handoff: Handoff) -> None:
+        if self._peers.get(handoff.peer.number) is not handoff.peer:
+            return  # lost while another offer was refused
         request = self._requests[handoff.request]
         refusal = ""
         if len(request.handoffs) >= request.receivers:
@@ -231,7 +235,6 @@ class Sender(Session):
             cause = f"{peer.name}: {values['cause']}"
             self._fail_handoff(handoff, values["reason"], cause)
             return
-        peer.seen.add(values["number"])
         if handoff is not None:
             peer.handoffs.pop(handoff.number)
             self._unpark(lambda one: one is handoff)
@@ -322,8 +325,7 @@ class Sender(Session):
             else:
                 rows = rows_of(made.direct)
                 note = self._message("landed", number=number, segments=rows, checksum=proof)
-                transfer = self._endpoint.put(handoff.peer.handle, made.pieces, note)
-                handoff.flights.add(transfer)
+                self._put(handoff, made.pieces, note)
             self.metrics.pieces += len(made.pieces)
             self.metrics.direct_bytes += made.direct_bytes
         most = min(self._slots.slot_bytes, handoff.peer.slot_bytes)
@@ -393,11 +395,28 @@ class Sender(Session):
         blocks = np.array([[self._staging.id, at, peer.staging, to, size]], np.int64)
         try:
             note = self._message("chunk", slot=target, **facts)
-            transfer = self._endpoint.put(peer.handle, blocks, note)
+            self._put(handoff, blocks, note, ended=lambda: self._slots.give(slot))
         except BaseException:
             self._slots.give(slot)
             raise
-        handoff.flights.add(transfer, ended=lambda: self._slots.give(slot))
+
+    def _put(
+        self,
+        handoff: Handoff,
+        blocks: Any,
+        note: bytes,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        """Starts a put; `note` follows it, as a message of its own where it is too long."""
+        if len(note) <= MAX_NOTIFICATION:
+            transfer = self._endpoint.put(handoff.link, blocks, note)
+            handoff.flights.add(transfer, ended=ended)
+        else:
+            transfer = self._endpoint.put(handoff.link, blocks)
+            handoff.flights.add(transfer, lambda: self._tell(handoff, note), ended)
+
+    def _tell(self, handoff: Handoff, note: bytes) -> None:
+        self._post(handoff.peer, note)
 
     def _want_slots(self, handoff: Handoff) -> None:
         missing = len(handoff.reserved) - len(handoff.grants) - handoff.wanted

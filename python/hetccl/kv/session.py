@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import dataclasses
 import json
@@ -14,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hetccl._lib import HetcclError
+from hetccl.endpoint import MAX_NOTIFICATION
 from hetccl.kv import messages
 from hetccl.kv.description import Description
 from hetccl.kv.errors import KvError, check_integer, check_text
@@ -22,7 +21,9 @@ from hetccl.kv.pack import Blocks, Cache
 from hetccl.kv.plan import LEAST_PIECE
 from hetccl.kv.transfers import Budget, Slots
 
-_MOST_EARLY, _MOST_STRANGERS, _MOST_LOST = 256, 64, 1024
+_MOST_LOST = 1024  # numbers of lost peers, whose late messages are no strangers'
+_MOST_STRANGERS = 64  # links whose introduction has come in part
+_WATCH_PERIOD = 0.1  # seconds between two looks for peers that are gone
 Release = Callable[[str, Blocks], None]
 
 
@@ -70,39 +71,27 @@ class Options:
                 raise KvError(f"{name} is {getattr(self, name)}: it must be positive")
 
 
-class Seen:
-    """Numbers of hand-offs that a peer has used: 1, 2, ... in any order."""
-
-    def __init__(self) -> None:
-        self._below = 1
-        self._above: set[int] = set()
-
-    def add(self, number: int) -> bool:
-        """Returns whether the number is new, and keeps it."""
-        if number < self._below or number in self._above:
-            return False
-        self._above.add(number)
-        while self._below in self._above:
-            self._above.remove(self._below)
-            self._below += 1
-        return True
-
-
 @dataclasses.dataclass(eq=False)
 class Peer:
-    """A session at the other end, as its metadata describes it."""
+    """A session at the other end, as its metadata describes it. `links` are the endpoint's peers
+    that lead to it: two where both ends have connected. This end sends by the first."""
 
     name: str
-    handle: Any
     token: str
     description: Description
     staging: int
     slot_bytes: int
     slots: int
+    links: list[Any]
     renew_at: float
-    last_number: int = 0  # of the hand-offs that this end has offered
-    seen: Seen = dataclasses.field(default_factory=Seen)
+    last_number: int = 0  # of the hand-offs that the receiver has offered
     handoffs: dict[int, Any] = dataclasses.field(default_factory=dict)
+    parts: messages.Parts = dataclasses.field(default_factory=messages.Parts)
+
+    @property
+    def number(self) -> int:
+        """Its number: the first link's."""
+        return int(self.links[0].number)
 
 
 class Session:
@@ -136,54 +125,67 @@ class Session:
         self._release: Release = release or (lambda request, blocks: None)
         self._clock, self._sleep = clock, sleep
         self._token = secrets.token_hex(8)
-        self._peers: dict[str, Peer] = {}
-        self._early: dict[tuple[str, str], list[tuple[str, dict[str, Any]]]] = {}
-        self._lost_tokens: deque[str] = deque(maxlen=_MOST_LOST)
+        self._peers: dict[int, Peer] = {}
+        self._links: dict[int, Peer] = {}  # by the number of each link
+        self._lost: deque[int] = deque(maxlen=_MOST_LOST)  # links
+        self._strangers: dict[int, messages.Parts] = {}  # links that have not introduced themselves
+        self._watch_at = clock()
         self._outcomes: list[Outcome] = []
         self._start()
 
     @property
-    def peers(self) -> list[str]:
-        """The names of the connected peers."""
-        return sorted(self._peers)
+    def peers(self) -> dict[int, str]:
+        """The names of the connected peers, by their numbers. Several may have one name: a worker
+        that was started again, while its loss is not noticed yet."""
+        return {number: peer.name for number, peer in sorted(self._peers.items())}
 
-    def metadata(self) -> bytes:
-        """Returns the bytes that a peer's `connect` takes: the endpoint's metadata, the cache's
-        description and the staging. They may travel by any way."""
+    def metadata(self) -> str:
+        """Returns the text that a peer's `connect` takes: the endpoint's metadata, the cache's
+        description and the staging. It may travel by any way, and holds a secret if the endpoint's
+        does."""
+        return self._introduction(self._endpoint.metadata())
+
+    def _introduction(self, endpoint: str) -> str:
         values = {
             "version": messages.VERSION,
             "name": self._endpoint.name,
             "token": self._token,
-            "endpoint": base64.b64encode(self._endpoint.metadata()).decode(),
+            "endpoint": endpoint,
             "description": self.description.to_bytes().decode(),
             "staging": self._staging.id,
             "slot_bytes": self._slots.slot_bytes,
             "slots": self.options.slots,
         }
-        return json.dumps(values, separators=(",", ":")).encode()
+        return json.dumps(values, separators=(",", ":"))
 
-    def connect(self, metadata: bytes, timeout: float = 10.0) -> str:
+    def connect(self, metadata: str, timeout: float | None = 10.0) -> int:
         """Connects to the session whose `metadata` it is, and introduces this one to it.
 
-        Returns the peer's name. One end has to call it. Raises KvError where the caches cannot be
+        Returns the peer's number. One end has to call it. Raises KvError where the caches cannot be
         joined, which names both, and HetcclError where there is no connection within `timeout`
         seconds.
         """
-        peer = self._welcome(metadata, timeout)
-        self._send(peer, "hello", metadata=self.metadata().decode())
-        return peer.name
+        facts = _read_metadata(metadata)
+        known = self._find(facts["token"])
+        if known is not None:
+            return known.number
+        endpoint = facts.pop("endpoint")
+        self._check_peer(facts["description"])
+        peer = self._add(facts, self._endpoint.connect(endpoint, timeout=timeout))
+        self._send(peer, "hello", metadata=self._introduction(""))
+        return peer.number
 
-    def disconnect(self, name: str, cause: str = "it was disconnected") -> None:
+    def disconnect(self, number: int, cause: str = "it was disconnected") -> None:
         """Closes the connection to a peer; its hand-offs fail with `cause`."""
-        if name in self._peers:
-            self._lose(self._peers[name], cause)
+        if number in self._peers:
+            self._lose(self._peers[number], cause)
 
     def poll(self) -> list[Outcome]:
         """Makes progress, without waiting, and returns the requests that have ended, each exactly
         once. Call it often: it takes in messages, moves chunks, and renews leases. Raises no error
-        of a peer: those are causes of outcomes. A peer that introduces itself is connected to in
-        this call, which may take as long as a connection does."""
+        of a peer: those are causes of outcomes."""
         self._receive()
+        self._watch()
         self._step()
         self._renew()
         outcomes, self._outcomes = self._outcomes, []
@@ -220,7 +222,8 @@ class Session:
     def _check_peer(self, description: Description) -> None:
         raise NotImplementedError
 
-    def _handle(self, peer: Peer, kind: str, values: dict[str, Any]) -> None:
+    def _handle(self, peer: Peer, via: Any, kind: str, values: dict[str, Any]) -> None:
+        """Takes a message that came by the link `via`."""
         raise NotImplementedError
 
     def _step(self) -> None:
@@ -239,72 +242,73 @@ class Session:
 
     # Peers and messages.
 
-    def _welcome(self, metadata: bytes, timeout: float, name: str | None = None) -> Peer:
-        facts = _read_metadata(metadata)
-        if name not in (None, facts["name"]):
-            raise KvError(f"{name} introduced itself with the metadata of {facts['name']}")
-        self._check_peer(facts["description"])
-        known = self._peers.get(facts["name"])
-        if known is not None and known.token == facts["token"]:
-            return known
-        if known is not None:
-            self._lose(known, "a new session took its name")
-        handle = self._endpoint.connect(facts.pop("endpoint"), timeout=timeout)
-        if handle.name != facts["name"]:
-            handle.close()
-            raise KvError(f"the metadata of {facts['name']} led to {handle.name}")
-        peer = Peer(handle=handle, renew_at=self._clock(), **facts)
-        self._peers[peer.name] = peer
-        for kind, values in self._early.pop((peer.name, peer.token), []):
-            self._take(peer, kind, values)
+    def _find(self, token: str) -> Peer | None:
+        return next((peer for peer in self._peers.values() if peer.token == token), None)
+
+    def _add(self, facts: dict[str, Any], link: Any) -> Peer:
+        peer = Peer(links=[link], renew_at=self._clock(), **facts)
+        self._peers[peer.number] = self._links[peer.number] = peer
         return peer
 
-    def _receive(self) -> None:
-        for name, payload in self._endpoint.notifications():
-            try:
-                kind, token, values = messages.decode(payload)
-                if kind == "hello":
-                    self._welcome(values["metadata"].encode(), 10.0, name)
-                    continue
-            except (KvError, HetcclError) as error:
-                self.metrics.messages_refused += 1
-                if name in self._peers and isinstance(error, KvError):
-                    self._lose(self._peers[name], f"it sent a wrong message: {error}")
-                continue
-            peer = self._peers.get(name)
-            if peer is not None and peer.token == token:
-                self._take(peer, kind, values)
-            elif token not in self._lost_tokens:
-                self._keep_early((name, token), kind, values)
-
-    def _keep_early(self, key: tuple[str, str], kind: str, values: dict[str, Any]) -> None:
-        """Keeps messages that have overtaken a peer's hello, within bounds."""
-        if key not in self._early and len(self._early) >= _MOST_STRANGERS:
-            self._early.pop(next(iter(self._early)))
-        kept = self._early.setdefault(key, [])
-        if len(kept) < _MOST_EARLY:
-            kept.append((kind, values))
-        else:
-            self.metrics.messages_refused += 1
-
-    def _take(self, peer: Peer, kind: str, values: dict[str, Any]) -> None:
-        if peer.name not in self._peers or self._peers[peer.name] is not peer:
+    def _welcome(self, link: Any, metadata: str) -> None:
+        """Takes the session that introduces itself by `link`."""
+        facts = _read_metadata(metadata)
+        known = self._find(facts["token"])
+        if known is not None:  # both ends have connected
+            known.links.append(link)
+            self._links[link.number] = known
             return
-        try:
-            self._handle(peer, kind, values)
-        except KvError as error:
-            self.metrics.messages_refused += 1
-            self._lose(peer, f"it sent a wrong message: {error}")
+        self._check_peer(facts["description"])
+        del facts["endpoint"]
+        self._add(facts, link)
+
+    def _receive(self) -> None:
+        for link, payload in self._endpoint.notifications():
+            peer = self._links.get(link.number)
+            try:
+                if peer is not None:
+                    self._take(peer, link, payload)
+                elif link.number not in self._lost:
+                    self._take_first(link, payload)
+            except KvError as error:
+                self.metrics.messages_refused += 1
+                if peer is not None:
+                    self._lose(peer, f"it sent a wrong message: {error}")
+                else:
+                    self._close_links([link])
+
+    def _take(self, peer: Peer, link: Any, payload: bytes) -> None:
+        data = peer.parts.add(payload)
+        if data is None:
+            return
+        kind, token, values = messages.decode(data)
+        if token != peer.token or kind == "hello":
+            raise KvError(f"{kind} of another session")
+        self._handle(peer, link, kind, values)
+
+    def _take_first(self, link: Any, payload: bytes) -> None:
+        """Takes the first message of a link, which must be a session's introduction."""
+        if link.number not in self._strangers and len(self._strangers) >= _MOST_STRANGERS:
+            self._strangers.pop(next(iter(self._strangers)))
+        data = self._strangers.setdefault(link.number, messages.Parts()).add(payload)
+        if data is None:
+            return
+        del self._strangers[link.number]
+        kind, _, values = messages.decode(data)
+        if kind != "hello":
+            raise KvError(f"{kind} of a stranger")
+        self._welcome(link, values["metadata"])
 
     def _send(self, peer: Peer, kind: str, **values: Any) -> bool:
         """Sends a message; a peer that takes none is lost. Returns whether it was sent."""
         return self._post(peer, self._message(kind, **values))
 
     def _post(self, peer: Peer, message: bytes) -> bool:
-        if self._peers.get(peer.name) is not peer:
+        if self._peers.get(peer.number) is not peer:
             return False
         try:
-            self._endpoint.notify(peer.handle, message)
+            for part in messages.cut(message, MAX_NOTIFICATION):
+                self._endpoint.notify(peer.links[0], part)
         except HetcclError as error:
             self._lose(peer, str(error))
             return False
@@ -316,14 +320,31 @@ class Session:
 
     def _lose(self, peer: Peer, cause: str) -> None:
         """Ends the connection to a peer, after which no byte of it moves."""
-        if self._peers.get(peer.name) is not peer:
+        if self._peers.get(peer.number) is not peer:
             return
-        del self._peers[peer.name]
-        self._lost_tokens.append(peer.token)
+        del self._peers[peer.number]
+        for link in peer.links:
+            del self._links[link.number]
         self.metrics.peers_lost += 1
-        with contextlib.suppress(HetcclError):  # it is closed already
-            peer.handle.close()
+        self._close_links(peer.links)
         self._forget_peer(peer, f"{peer.name} is lost: {cause}")
+
+    def _close_links(self, links: list[Any]) -> None:
+        for link in links:
+            self._lost.append(link.number)
+            with contextlib.suppress(HetcclError):  # it is forgotten already
+                link.close()
+
+    def _watch(self) -> None:
+        """Loses peers that the endpoint knows to be gone."""
+        now = self._clock()
+        if now < self._watch_at:
+            return
+        self._watch_at = now + _WATCH_PERIOD
+        for state in self._endpoint.peers() if self._peers else ():
+            peer = self._links.get(state["number"])
+            if peer is not None and state["gone"] is not None:
+                self._lose(peer, state["gone"])
 
     def _renew(self) -> None:
         now = self._clock()
@@ -333,11 +354,11 @@ class Session:
             live = list(self._renewable(peer))
             least = min([lease for _, lease in live], default=self.options.lease)
             peer.renew_at = now + least / 3
-            if live:
-                self._send(peer, "renew", numbers=[number for number, _ in live])
+            # To idle peers, too: one that has died is dropped, with what its endpoint holds.
+            self._send(peer, "renew", numbers=[number for number, _ in live])
 
 
-def _read_metadata(metadata: bytes) -> dict[str, Any]:
+def _read_metadata(metadata: str) -> dict[str, Any]:
     """Returns the facts of a session's metadata. Raises KvError that names a wrong field."""
     if len(metadata) > 2 * messages.MOST_BYTES:
         raise KvError(f"metadata takes {len(metadata)} bytes")
@@ -352,16 +373,10 @@ def _read_metadata(metadata: bytes) -> dict[str, Any]:
     names = {"name", "token", "endpoint", "description", "staging", "slot_bytes", "slots"}
     if unlike := names ^ values.keys():
         raise KvError(f"metadata lacks or does not know the field {min(unlike)[:80]}")
-    try:
-        endpoint = base64.b64decode(
-            check_text("endpoint", values["endpoint"], 1 << 20), validate=True
-        )
-    except binascii.Error as error:
-        raise KvError(f"metadata: endpoint is no base64: {error}") from None
     return {
         "name": check_text("name", values["name"]),
         "token": check_text("token", values["token"], 64),
-        "endpoint": endpoint,
+        "endpoint": check_text("endpoint", values["endpoint"], 1 << 20),
         "description": Description.from_bytes(
             check_text("description", values["description"], 1 << 20).encode()
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import typer
 
 from hetccl import files, machine, origin
 from hetccl.processes import run_processes
-from hetccl.selftest import rank, report
+from hetccl.selftest import rank, rdma, report
 from hetccl.selftest.rank import Job
 from hetccl.topology.layout import unknown_vendor
 
@@ -34,6 +35,15 @@ Devices = Annotated[
         "and ranks of the host, so that there are two.",
     ),
 ]
+Rdma = Annotated[
+    bool,
+    typer.Option(
+        "--rdma",
+        help="Every rank is a host of its own, and the others reach it by RDMA, through this "
+        "machine's cards. Then the ranks are: one for each GPU, two for a lone one, and two of the "
+        "host.",
+    ),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A few cases, in seconds. No evidence.")]
 Emulator = Annotated[
     str,
@@ -48,10 +58,12 @@ Deadline = Annotated[
 ]
 
 
-def look() -> dict[str, Any]:
-    """What `hetccl info` finds, in a process of its own: it must not be forked with a driver."""
+def look(environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Returns the facts of `hetccl info`, which runs as a process of its own: a process that has
+    loaded a driver must not fork. `environment` is added to this process's own."""
     done = subprocess.run(
         [sys.executable, "-m", "hetccl", "info", "--json"],
+        env={**os.environ, **(environment or {})},
         capture_output=True, text=True, check=False, timeout=_LOOKING,
     )  # fmt: skip
     if done.returncode != 0:
@@ -60,9 +72,11 @@ def look() -> dict[str, Any]:
     return found
 
 
-def choose_devices(found: dict[str, Any]) -> list[str]:
-    """One for each GPU, and ranks of the host, so that there are two."""
+def choose_devices(found: dict[str, Any], by_rdma: bool = False) -> list[str]:
+    """One for each GPU, and ranks of the host, so that there are two; with RDMA two in any case."""
     gpus = [one["device"] for one in found["devices"] if one["available"] and "device" in one]
+    if by_rdma:
+        return rdma.choose_devices(gpus)
     return gpus + ["host"] * (2 - len(gpus))
 
 
@@ -80,17 +94,21 @@ def check_devices(devices: list[str], found: dict[str, Any]) -> None:
             raise typer.BadParameter(f"--devices {device}: write {example}")
 
 
-def choose_layouts(devices: list[str]) -> dict[str, list[str]]:
+def choose_layouts(devices: list[str], by_rdma: bool = False) -> dict[str, list[str]]:
     """Labels: the clusters that hetccl finds, and a cluster for each rank.
 
-    Two ranks of one GPU share no cluster, since the vendors' libraries refuse that.
+    Two ranks of one GPU share no cluster, since the vendors' libraries refuse that. With RDMA ranks
+    of the host share none, either: a layout in which no others could is left out.
     """
     seen = Counter[str]()
     found = []
     for device in devices:
         found.append(f"again-{seen[device]}" if device != "host" and seen[device] else "")
         seen[device] += 1
-    return {"found": found, "split": [f"r{r}" for r in range(len(devices))]}
+    split = {"split": [f"r{r}" for r in range(len(devices))]}
+    if by_rdma and len({device for device in devices if device != "host"}) < 2:
+        return split
+    return {"found": found, **split}
 
 
 def library_paths(found: dict[str, Any]) -> dict[str, list[str]]:
@@ -137,12 +155,15 @@ def run(job: Job, found: dict[str, Any], deadline: float) -> dict[str, Any]:
         machine_facts = {
             **describe_machine(found), "seconds": round(time.monotonic() - start, 1)
         }  # fmt: skip
+        if job.rdma:
+            machine_facts["rdma"] = rdma.describe(found)
         return report.build(job, folder, [one.problem for one in endings], machine_facts)
 
 
 def selftest(
     report_file: ReportFile = None,
     devices: Devices = None,
+    by_rdma: Rdma = False,
     quick: Quick = False,
     deadline: Deadline = 600,
     emulator: Emulator = "",
@@ -153,15 +174,20 @@ def selftest(
     speeds, but no host name, address, user or folder.
     """
     try:
-        found = look()
+        # What the user has named for jobs says nothing of the machine.
+        found = look({"HETCCL_TRANSPORT": ""}) if by_rdma else look()
     except (RuntimeError, OSError, ValueError, subprocess.TimeoutExpired) as error:
         print(f"hetccl selftest: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    chosen = devices.split(",") if devices else choose_devices(found)
+    if by_rdma and (reason := rdma.why_not(found)):
+        print(f"hetccl selftest: there is no RDMA here: {reason}", file=sys.stderr)
+        raise typer.Exit(1)
+    chosen = devices.split(",") if devices else choose_devices(found, by_rdma)
     if len(chosen) < 2:
         raise typer.BadParameter("--devices: name two or more, as in host,host")
     check_devices(chosen, found)
-    job = Job(chosen, choose_layouts(chosen), quick, library_paths(found), emulator)
+    layouts = choose_layouts(chosen, by_rdma)
+    job = Job(chosen, layouts, quick, library_paths(found), emulator, by_rdma)
     document = run(job, found, deadline)
     report.show(document)
     if report_file is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from hetccl.selftest import rdma
+
 NOT_RUN = "not run: its ranks had failed before"  # the detail of such a case
 FINISHED = "finished"  # how a rank has ended that all went well with
 LEAST_PASSED = 0.5  # of a part's cases: RCCL has passed when it does 63 %, NCCL 73 %
 _LIBRARIES = {"host": "host", "cuda": "nccl", "hip": "rccl"}  # hetccl's own vendors'
-_TRANSPORTS = {"shm", "tcp"}  # hetccl's own
+_TRANSPORTS = {"shm", "tcp", rdma.TRANSPORT}  # hetccl's own
 _HARDWARE, _EMULATED, _FORWARDED = 6, 5, 4
 _WORDS = {
     _HARDWARE: "ran on this hardware",
@@ -69,7 +71,8 @@ def _of_vendors(document: Document) -> tuple[dict[str, dict[str, int]], dict[str
         if vendor not in _LIBRARIES:
             adaptors.setdefault(vendor, set()).update(parts)
             continue
-        if adaptors_carry:  # which of them carried what, the report does not know
+        # Which adaptor carried what, the report does not know; RDMA has evidence of its own.
+        if adaptors_carry or "rdma" in document:
             parts.discard("transports")
         if emulated and vendor == "host":  # beside emulated devices nothing is claimed of it
             continue
@@ -118,7 +121,7 @@ def of(document: Document) -> Document:
     """The evidence of a report. Every case must have been tried, none may have failed, and of a
     part's cases LEAST_PASSED must have passed. What an adaptor did counts for the adaptor alone."""
     emulator = _emulator(document)
-    facts = {
+    facts: Document = {
         "emulator": emulator,
         "forwarded": any(map(_forwarded, document["ranks"])),
     }
@@ -126,4 +129,7 @@ def of(document: Document) -> Document:
         return {"levels": {}, "adaptors": {}, **facts, "text": f"none: {why}"}
     levels, adaptors = _of_vendors(document)
     text = _text(levels, adaptors, emulator)
+    if "rdma" in document:
+        facts["rdma"] = rdma.evidence(document)
+        text = f"{rdma.text_of(facts['rdma'])}. {text}"
     return {"levels": levels, "adaptors": adaptors, **facts, "text": text}

@@ -11,7 +11,7 @@ from typing import Any
 
 _IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _IPV6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}(?:%\w+)?(?![\w:.])")
-_FOLDERS = re.compile(r"(?<![\w.])(?:~|\.{1,2})?(?:/[^\s/:;,\"']+)*/(?=[^\s/:;,\"'])")
+_FOLDERS = re.compile(r"(?<![\w.)])(?:~|\.{1,2})?(?:/[^\s/:;,\"']+)*/(?=[^\s/:;,\"'])")
 _SHORT = 3  # shorter names would be found in other words
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from hetccl.communicator import Communicator
 from hetccl.launchers.placement import RendezvousError
 from hetccl.processes import Attendance
 from hetccl.rendezvous import exchange
-from hetccl.selftest import emulator
+from hetccl.selftest import emulator, rdma
 from hetccl.selftest.adaptor import AdaptorCallError
 from hetccl.selftest.memory import Memory, RuntimeCallError, memory_of
 from hetccl.selftest.trials import PRE_MUL_SUM, Trial, trials
@@ -40,6 +41,7 @@ class Job:
     quick: bool = False
     libraries: dict[str, list[str]] = field(default_factory=dict)
     emulator: str = ""  # as the user says
+    rdma: bool = False  # between all ranks
 
 
 class Notes:
@@ -128,6 +130,8 @@ def describe(comm: Communicator) -> dict[str, Any]:
     return {
         "clusters": [{"vendor": c["vendor"], "ranks": c["ranks"]} for c in graph["clusters"]],
         "links": sorted({link["kind"] for link in graph["links"]}),
+        "reached": comm.dump()["transports"],
+        "rdma_library": rdma.find_library(),
         "rank": {
             **{key: graph["ranks"][comm.rank].get(key) for key in keys},
             "emulator": emulator.find(),  # by now the device's libraries are loaded
@@ -137,6 +141,7 @@ def describe(comm: Communicator) -> dict[str, Any]:
 
 def run_layout(comm: Communicator, memory: Memory, job: Job, layout: str, notes: Notes) -> None:
     """All trials and speeds of one communicator."""
+    start = time.monotonic()
     notes.add(layout=layout, **describe(comm))
     memory.synchronize()
     for number, trial in enumerate(trials(comm.size, job.quick)):
@@ -151,6 +156,7 @@ def run_layout(comm: Communicator, memory: Memory, job: Job, layout: str, notes:
                     raise
                 facts = {"absent": str(error)}
             notes.add(layout=layout, speed=operation, bytes=size, **facts)
+    notes.add(layout=layout, took=round(time.monotonic() - start, 1))
 
 
 def join(job: Job, rank: int, layout: str, folder: Path, notes: Notes) -> Communicator | None:
@@ -169,6 +175,8 @@ def join(job: Job, rank: int, layout: str, folder: Path, notes: Notes) -> Commun
 def run(job: Job, rank: int, folder: Path, attendance: Attendance) -> int:
     """One rank, start to end: 0, or 1 when it could not finish. `folder` is the ranks' own."""
     device, made = job.devices[rank], True
+    if job.rdma:
+        os.environ.update(rdma.settings(rank))
     with (folder / f"rank-{rank}.jsonl").open("w", encoding="utf-8") as file:
         notes = Notes(file)
         try:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from hetccl.bench.operations import CASES
-from hetccl.selftest import evidence, private
+from hetccl.selftest import evidence, private, rdma
 from hetccl.selftest.rank import Job
 from hetccl.selftest.trials import Trial, trials
 
-SCHEMA = 2
+SCHEMA = 3
 _SAME_BITS = {"all_reduce", "all_gather", "broadcast"}  # every rank receives the same
 
 
@@ -40,7 +40,7 @@ def read_notes(path: Path) -> Seen:
         elif "speed" in note:
             seen.speeds[note["layout"], note["speed"], note["bytes"]] = note
         elif "layout" in note:
-            seen.layouts[note["layout"]] = note
+            seen.layouts.setdefault(note["layout"], {}).update(note)
         seen.failed = note.get("failed", seen.failed)
         seen.finished = note.get("finished", seen.finished)
     return seen
@@ -99,10 +99,10 @@ def speeds(job: Job, seen: list[Seen]) -> list[dict[str, Any]]:
 
 
 def layouts(seen: list[Seen]) -> dict[str, Any]:
-    """Clusters and links of each layout that was reached."""
-    keys = ("clusters", "links")
+    """Clusters, links and seconds of each layout that was reached."""
+    keys = ("clusters", "links", "took")
     return {
-        name: {key: note[key] for key in keys}
+        name: {key: note.get(key) for key in keys}
         for one in seen[:1]
         for name, note in one.layouts.items()
     }
@@ -114,7 +114,9 @@ def ranks(job: Job, seen: list[Seen], endings: list[str]) -> list[dict[str, Any]
     for rank, (device, one) in enumerate(zip(job.devices, seen, strict=True)):
         facts: dict[str, Any] = next((note["rank"] for note in one.layouts.values()), {})
         ended = evidence.FINISHED if one.finished else one.failed or endings[rank] or "ended early"
-        found.append({"rank": rank, "device": device, **facts, "ended": ended})
+        reached = {name: note["reached"] for name, note in one.layouts.items() if "reached" in note}
+        found.append({"rank": rank, "device": device, **facts, "ended": ended,
+                      "transports": reached})  # fmt: skip
     return found
 
 
@@ -139,6 +141,9 @@ def build(job: Job, folder: Path, endings: list[str], machine: dict[str, Any]) -
         "speeds": speeds(job, seen),
         "cases": tried,
     }
+    if job.rdma:
+        notes = (note for one in seen for note in one.layouts.values())
+        document["rdma"]["library"] = next((note["rdma_library"] for note in notes), "")
     document["evidence"] = evidence.of(document)
     cleaned: dict[str, Any] = private.remove_from(document)
     return cleaned
@@ -164,6 +169,8 @@ def show(document: dict[str, Any]) -> None:
         # The library's text begins with the rank that failed.
         ended = rank["ended"].replace(f": rank {number}: ", ": ")
         print(f"rank {number}: {device}: {ended}")
+    if "rdma" in document:
+        rdma.show(document)
     for speed in document["speeds"]:
         print(f"{speed['layout']:9} {speed['collective']:10} {speed['bytes']:>10} B "
               f"{speed['us']:>12.2f} us {speed['algbw_gb_s']:>9.3f} GB/s")  # fmt: skip

@@ -104,6 +104,9 @@ constexpr std::chrono::seconds kLongestTrial{2};
 // A kernel copies so much before a copy engine has begun.
 constexpr size_t kKernelBytes = size_t{64} << 10U;
 
+// Of many copies those up to this length begin together.
+constexpr size_t kListed = size_t{256} << 10U;
+
 // The one block of a batch does so much in the time that another launch would take.
 constexpr size_t kBatchCopy = size_t{64} << 10U, kBatchReduction = size_t{32} << 10U;
 
@@ -244,6 +247,7 @@ class TableDevice : public GpuDevice {
     one.srcs[0] = src;
     return reduce(stream, one);
   }
+  Status copy_all(Stream& stream, std::span<const Copy> copies) override;
   Status reduce(Stream& stream, const Reduction& reduction) override;
   Status run(Stream& stream, std::span<const StreamWork> work, bool spins) override;
   Status call_host(Stream& stream, void (*function)(void*), void* argument) override {
@@ -260,6 +264,7 @@ class TableDevice : public GpuDevice {
   [[nodiscard]] void* batch_kernel_of(const StreamWork& work) const;
   [[nodiscard]] size_t count_together(std::span<const StreamWork> work, bool spins) const;
   Status launch_together(Stream& stream, std::span<const StreamWork> work);
+  Status launch(Stream& stream, kernels::CopyList& list);
   int launch_flag(void* kernel, Stream& stream, Flag& flag, uint32_t value) {
     void* word = &flag.word;
     std::array<void*, 2> arguments = {&word, &value};
@@ -409,6 +414,31 @@ Status TableDevice::reduce(Stream& stream, const Reduction& reduction) {
   return check(api_,
                api_.launch(kernel, blocks, kernels::kThreads, stream.native(), pointers.data()),
                "reducing");
+}
+
+Status TableDevice::copy_all(Stream& stream, std::span<const Copy> copies) {
+  kernels::CopyList list;
+  for (const Copy& one : copies) {
+    if (one.bytes > kListed || loaded_ == nullptr || !alike(one.dst, one.src)) {
+      HETCCL_TRY(copy(stream, one.dst, one.src, one.bytes));
+      continue;
+    }
+    if (one.bytes == 0) continue;
+    list.copies[list.n++] = {one.dst, one.src, one.bytes};
+    if (list.n == kernels::CopyList::kMost) HETCCL_TRY(launch(stream, list));
+  }
+  return list.n > 0 ? launch(stream, list) : Status();
+}
+
+// Empties it.
+Status TableDevice::launch(Stream& stream, kernels::CopyList& list) {
+  const Current current = context_.current();
+  const auto blocks = static_cast<unsigned>(std::min<size_t>(list.n, max_blocks_));
+  std::array<void*, 1> pointers = {&list};
+  const int code = api_.launch(loaded_->copy_list(), blocks, kernels::kThreads, stream.native(),
+                               pointers.data());
+  list.n = 0;
+  return check(api_, code, "copying together");
 }
 
 Status TableDevice::run(Stream& stream, std::span<const StreamWork> work, bool spins) {

@@ -53,6 +53,7 @@ Status LoadedKernels::load(const kernels::Images& images) {
                     find(images, kernels::name_of(type, format)));
     }
   }
+  HETCCL_ASSIGN(copy_list_, find(images, kernels::kCopyList));
   HETCCL_ASSIGN(wait_flag_, find(images, kernels::kWaitFlag));
   HETCCL_ASSIGN(write_flag_, find(images, kernels::kWriteFlag));
   return {};

@@ -36,6 +36,7 @@ class LoadedKernels {
   [[nodiscard]] void* batch(DataType type, RedOp op) const {
     return batches_[static_cast<size_t>(kernels::kind_of(type, op))];
   }
+  [[nodiscard]] void* copy_list() const { return copy_list_; }
   [[nodiscard]] void* wait_flag() const { return wait_flag_; }
   [[nodiscard]] void* write_flag() const { return write_flag_; }
 
@@ -49,6 +50,7 @@ class LoadedKernels {
   std::array<std::array<void*, kernels::kOps.size() + 1>, 66> reductions_{};
   std::array<void*, 66> batches_{};                                   // by kind
   std::array<std::array<void*, kFormats.size() + 1>, 66> encoded_{};  // by type and format
+  void* copy_list_ = nullptr;
   void* wait_flag_ = nullptr;
   void* write_flag_ = nullptr;
 };

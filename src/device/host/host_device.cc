@@ -210,6 +210,10 @@ class HostDevice : public Device {
     push_copy(tasks_of(stream), dst, src, bytes);
     return {};
   }
+  Status copy_all(Stream& stream, std::span<const Copy> copies) override {
+    push_copies(tasks_of(stream), copies);
+    return {};
+  }
   Status reduce(Stream& stream, const Reduction& reduction) override {
     HETCCL_TRY(validate(reduction));
     push_reduce(tasks_of(stream), reduction);

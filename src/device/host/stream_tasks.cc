@@ -26,6 +26,25 @@ struct CopyTask {
   }
 };
 
+struct CopiesTask {
+  const TaskQueue* queue;
+  std::shared_ptr<const std::vector<Copy>> copies;
+  Caching caching;
+  size_t next = 0;
+
+  TaskState operator()() {
+    std::vector<Copy> some;
+    size_t bytes = 0;
+    for (; next < copies->size() && bytes < queue->piece_bytes(); ++next) {
+      const Copy& one = (*copies)[next];
+      some.push_back({queue->host_address(one.dst), queue->host_address(one.src), one.bytes});
+      bytes += one.bytes;
+    }
+    queue->copy(some, caching);
+    return next == copies->size() ? TaskState::Done : TaskState::Advanced;
+  }
+};
+
 struct ReduceTask {
   const TaskQueue* queue;
   size_t done;
@@ -81,6 +100,22 @@ void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes) {
   const Caching caching = bytes >= kMuch ? Caching::Bypass : Caching::Keep;
   queue.push(CopyTask{&queue, static_cast<std::byte*>(dst), static_cast<const std::byte*>(src),
                       bytes, caching});
+}
+
+// Long ones by themselves: each is more than one poll may copy.
+void push_copies(TaskQueue& queue, std::span<const Copy> copies) {
+  auto together = std::make_shared<std::vector<Copy>>();
+  size_t bytes = 0;
+  for (const Copy& one : copies) {
+    if (one.bytes > kMuch) {
+      push_copy(queue, one.dst, one.src, one.bytes);
+    } else {
+      together->push_back(one);
+      bytes += one.bytes;
+    }
+  }
+  const Caching caching = bytes >= kMuch ? Caching::Bypass : Caching::Keep;
+  if (!together->empty()) queue.push(CopiesTask{&queue, std::move(together), caching});
 }
 
 void push_call(TaskQueue& queue, void (*function)(void*), void* argument) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
@@ -15,6 +16,8 @@ namespace hetccl::device {
 void push_wait_flag(TaskQueue& queue, const Flag& flag, uint32_t value);
 void push_write_flag(TaskQueue& queue, Flag& flag, uint32_t value);
 void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes);
+/// Copies that touch no memory of each other.
+void push_copies(TaskQueue& queue, std::span<const Copy> copies);
 void push_call(TaskQueue& queue, void (*function)(void*), void* argument);
 /// `reduction` is valid.
 void push_reduce(TaskQueue& queue, const Reduction& reduction);

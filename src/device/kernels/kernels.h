@@ -45,10 +45,22 @@ struct Batch {
   uint32_t n_steps = 0;
 };
 
+/// The twin of steps.cu's: copies that one launch does.
+struct CopyList {
+  static constexpr size_t kMost = 128;
+  struct {
+    void* dst;
+    const void* src;
+    uint64_t bytes;
+  } copies[kMost];
+  uint32_t n = 0;
+};
+
 inline constexpr unsigned kThreads = 512;  ///< of a block of a reduction, or of a batch
 inline constexpr size_t kVectorBytes = 16;
 inline constexpr const char* kWaitFlag = "hetccl_wait_flag";    ///< (word, value), one thread
 inline constexpr const char* kWriteFlag = "hetccl_write_flag";  ///< the same
+inline constexpr const char* kCopyList = "hetccl_copy_list";    ///< (CopyList)
 /// The source compiles in parts, each with -DHETCCL_PART=<0 ...>, side by side.
 inline constexpr int kParts = 13;
 

@@ -77,6 +77,29 @@ HETCCL_DEVICE void copy_short(const Arguments& a) {
   }
 }
 
+// Many copies, each by one block. device/kernels/kernels.h has the twin.
+struct CopyList {
+  struct {
+    void* dst;
+    const void* src;
+    u64 bytes;
+  } copies[128];
+  u32 n;
+};
+#if !defined(HETCCL_PART) || HETCCL_PART == 0
+extern "C" __global__ void __launch_bounds__(512)
+    hetccl_copy_list(const HETCCL_GRID_CONSTANT CopyList list) {
+  for (u32 i = blockIdx.x; i < list.n; i += gridDim.x) {
+    Arguments one;
+    one.dst = list.copies[i].dst;
+    one.srcs[0] = list.copies[i].src;
+    one.n_srcs = 1;
+    one.count = list.copies[i].bytes;
+    copy_short(one);
+  }
+}
+#endif
+
 // A flag is written once all threads have done what comes before it, and what follows a wait begins
 // after it.
 template <typename Short>

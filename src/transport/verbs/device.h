@@ -82,10 +82,12 @@ struct Port {
   uint32_t mbps = 0;        ///< 0: unknown
   uint8_t prefix_bits = 0;  ///< of the GID's subnet on Ethernet; 0: unknown
   uint8_t gid_index = 0;
+  const char* gid_reason = "";  ///< why this one was chosen
   uint16_t pkey_index = 0;
   abi::GidEntry gid{};
 
-  /// "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1/24), MTU 4096, 100 Gbit/s", or why not.
+  /// "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1/24, the first of v2 and IPv4), MTU 4096, 100 Gbit/s", or
+  /// why it is not used.
   [[nodiscard]] std::string describe() const;
 };
 

@@ -26,6 +26,21 @@ int rank_of(const abi::GidEntry& entry, uint8_t link) {
   return second ? 4 : 2;
 }
 
+// Says what speaks for a GID of that rank.
+const char* reason_of(int rank, uint8_t link) {
+  if (link == abi::kLinkInfiniBand) return rank == 2 ? "the port's own" : "the first of an address";
+  switch (rank) {
+    case 5:
+      return "the first of v2 and IPv4";
+    case 4:
+      return "the first of v2, none has IPv4";
+    case 3:
+      return "the first of IPv4, none is of v2";
+    default:
+      return "none is of v2 or IPv4";
+  }
+}
+
 uint8_t prefix_bits_of(const abi::Gid& gid) {
   net::SocketAddress address;
   if (is_ipv4(gid)) {
@@ -112,6 +127,8 @@ Status choose_gid(const Api& api, const Config& config, const abi::PortAttr& att
                  "link-local GID with HETCCL_RDMA_GID_INDEX");
   port.gid = *best;
   port.gid_index = static_cast<uint8_t>(best->index);
+  port.gid_reason =
+      config.rdma_gid_index >= 0 ? "HETCCL_RDMA_GID_INDEX" : reason_of(best_rank, port.link);
   if (port.link == abi::kLinkEthernet) port.prefix_bits = prefix_bits_of(port.gid.gid);
   return {};
 }
@@ -180,8 +197,8 @@ std::string Port::describe() const {
   std::string where = infiniband ? format("LID %d", lid) : text_of(gid.gid);
   if (prefix_bits > 0) where += format("/%d", prefix_bits);
   const std::string rate = mbps > 0 ? format(", %g Gbit/s", mbps / 1000.0) : "";
-  return format("%s: %s, GID %d (%s), MTU %d%s", name.c_str(), kind, gid_index, where.c_str(),
-                128 << mtu, rate.c_str());
+  return format("%s: %s, GID %d (%s, %s), MTU %d%s", name.c_str(), kind, gid_index, where.c_str(),
+                gid_reason, 128 << mtu, rate.c_str());
 }
 
 Result<std::vector<Port>> find_ports(const std::shared_ptr<const Api>& api, const Config& config) {

@@ -1,0 +1,99 @@
+#include "onesided/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hetccl::onesided {
+
+namespace {
+
+// Shorter pieces, on the average, are copied together where that pays.
+constexpr size_t kShort = size_t{128} << 10;
+// The host's memory goes by a window from so many bytes on: threads copy, where a channel has one.
+constexpr size_t kLeastInWindow = size_t{256} << 10;
+// The first bytes leave once so many are copied.
+constexpr size_t kJobBytes = size_t{2} << 20;
+
+}  // namespace
+
+bool Loader::is_copied(const Place& from) const {
+  return from.on_device && !(from.registered && options_.reaches_device);
+}
+
+Frame::Way Loader::way_of(std::span<const Piece> pieces) const {
+  size_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += piece.bytes;
+  const bool copied = is_copied(pieces.front().from);
+  if (options_.window != nullptr && (copied || bytes >= kLeastInWindow)) return Frame::Way::Window;
+  if (copied) return Frame::Way::Runs;
+  const bool runs = options_.packs_short && options_.pool != nullptr && pieces.size() > 1 &&
+                    bytes / pieces.size() < kShort;
+  return runs ? Frame::Way::Runs : Frame::Way::OneByOne;
+}
+
+// False where there is no room now.
+bool Loader::place(Outbox::Item& item, Frame::Way way) {
+  if (way == Frame::Way::Window) {
+    if (!options_.window->has_room(item.bytes)) return false;
+    item.data = options_.window->out_memory(options_.window->out.place(item.bytes).offset);
+    item.beside = true;
+    return true;
+  }
+  auto taken = staging_.take(item.bytes);
+  item.data = taken.memory;
+  item.chunk = std::move(taken.chunk);
+  return item.data != nullptr;
+}
+
+void Loader::enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first,
+                     std::shared_ptr<device::Event>& after) {
+  if (copies.empty()) return;
+  const uint32_t ticket =
+      options_.stager->enqueue(std::exchange(copies, {}), std::exchange(after, nullptr));
+  for (; first < loaded.items.size(); ++first) loaded.items[first].ticket = ticket;
+}
+
+Loader::Loaded Loader::load(std::span<const Piece> pieces, std::shared_ptr<device::Event>& after) {
+  Loaded loaded;
+  const bool copied = is_copied(pieces.front().from);
+  const auto other = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return is_copied(piece.from) != copied;
+  });
+  pieces = pieces.first(static_cast<size_t>(other - pieces.begin()));
+  loaded.way = way_of(pieces);
+  const bool packed = loaded.way != Frame::Way::OneByOne;
+  std::vector<Stager::Piece> copies;
+  size_t first = 0, copied_bytes = 0;
+  while (loaded.n < pieces.size()) {
+    const size_t n =
+        packed ? length_of_run(pieces, loaded.n, [](const Piece& piece) { return piece.bytes; })
+               : 1;
+    const auto run = pieces.subspan(loaded.n, n);
+    Outbox::Item item;
+    for (const Piece& piece : run) item.bytes += piece.bytes;
+    if (!packed) {
+      item.data = run[0].from.data;
+      item.registered = run[0].from.registered;
+    } else if (!place(item, loaded.way)) {
+      break;
+    }
+    std::byte* to = item.data;
+    for (const Piece& piece : run) {
+      if (packed) copies.push_back({{to, piece.from.data, piece.bytes}, piece.from.on_device});
+      to += piece.bytes;
+    }
+    loaded.n += n;
+    loaded.bytes += item.bytes;
+    copied_bytes += item.bytes;
+    loaded.items.push_back(std::move(item));
+    if (copied_bytes >= kJobBytes) {
+      enqueue(loaded, copies, first, after);
+      copied_bytes = 0;
+    }
+  }
+  enqueue(loaded, copies, first, after);
+  staging_.rest();
+  return loaded;
+}
+
+}  // namespace hetccl::onesided
