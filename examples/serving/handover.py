@@ -8,6 +8,8 @@ comparison, are in baselines.py.
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -70,30 +72,6 @@ class Handover(Protocol):
         """The bytes of all hand-overs that this end has sent so far."""
 
 
-class EndpointOf:
-    """A hetccl.Endpoint as sessions of hetccl.kv call it: metadata are bytes, and notifications
-    name their sender."""
-
-    def __init__(self, name: str, device: str) -> None:
-        self._endpoint = hetccl.Endpoint(name, device)
-        self.name = name
-        self.register = self._endpoint.register
-        self.put, self.get = self._endpoint.put, self._endpoint.get
-        self.notify = self._endpoint.notify
-
-    def metadata(self) -> bytes:
-        """Returns the endpoint's metadata."""
-        return self._endpoint.metadata().encode()
-
-    def connect(self, metadata: bytes, timeout: float | None = None) -> Any:
-        """Connects to an endpoint."""
-        return self._endpoint.connect(metadata.decode(), timeout)
-
-    def notifications(self) -> list[tuple[str, bytes]]:
-        """Returns the sender's name and the payload of each notification that has come."""
-        return [(peer.name, payload) for peer, payload in self._endpoint.notifications()]
-
-
 class Endpoints:
     """The hand-over by hetccl.kv.
 
@@ -120,22 +98,26 @@ class Endpoints:
         self._role, self.by_layer, self._encoding = role, by_layer, encoding
         self._n_layers = len(cache)
         self._n_tokens: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}  # of the prefill workers that this one knows
         kind = kv.Sender if role == "prefill" else kv.Receiver
         self._session: Any = kind(
-            EndpointOf(name, device), kv.Cache(described, layers), release=release
+            hetccl.Endpoint(name, device), kv.Cache(described, layers), release=release
         )
         self._ended: list[Ended] = []
 
     def metadata(self) -> str:
-        """Returns the session's metadata."""
-        text: str = self._session.metadata().decode()
-        return text
+        """Returns the role and the session's metadata."""
+        return json.dumps([self._role, self._session.metadata()])
 
     def connect(self, peers: Mapping[str, str]) -> None:
         """Connects a decode worker to the prefill workers among `peers`."""
-        if self._role == "decode":
-            for metadata in peers.values():
-                self._session.connect(metadata.encode())
+        for name, told in peers.items():
+            role, metadata = json.loads(told)
+            if (self._role, role) == ("decode", "prefill"):
+                try:
+                    self._numbers[name] = self._session.connect(metadata)
+                except hetccl.HetcclError as error:  # it has just died: its requests will fail
+                    print(f"{name}: {error}", file=sys.stderr)
 
     def begin(self, request: str, table: Sequence[int], n_tokens: int, to: str) -> None:
         """Begins a request; the decode worker may have offered its blocks before, or later."""
@@ -157,7 +139,11 @@ class Endpoints:
 
     def expect(self, request: str, table: Sequence[int], n_tokens: int, source: str) -> None:
         """Offers the blocks to the prefill worker."""
-        self._session.offer(request, table, (0, n_tokens), [source], encoding=self._encoding)
+        if source not in self._numbers:
+            raise kv.KvError(f"{source} is not connected")
+        self._session.offer(
+            request, table, (0, n_tokens), [self._numbers[source]], encoding=self._encoding
+        )
 
     def abort(self, request: str, cause: str) -> None:
         """Aborts at both ends."""

@@ -106,7 +106,7 @@ class Worker:
             try:
                 if self._handover:
                     self._handover.connect(message["peers"])
-            except (hetccl.HetcclError, OSError) as error:  # a peer that has just died
+            except OSError as error:  # a peer that has just died
                 print(f"{self._name}: {error}", file=sys.stderr)
             self._send("connected")
         elif op == "stats":
