@@ -124,7 +124,7 @@ def plot(runs: Sequence[Run], path: str) -> None:
             values = sorted(ms for one in run.good if (ms := getattr(one, name)) is not None)
             shares = [(i + 1) / len(values) for i in range(len(values))]
             axes.step(values, shares, where="post", label=run.transport)
-        axes.set(xlabel=title, ylabel="share of requests", xscale="log", ylim=(0, 1))
+        axes.set(xlabel=title, ylabel="share of requests", xlim=(0, None), ylim=(0, 1))
     axes = page.axes[3]
     for run in runs:
         times = sorted(at for one in run.good for at in one.at)
