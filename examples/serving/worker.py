@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import faulthandler
 import functools
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -235,6 +237,7 @@ def main() -> None:
     """Runs a worker."""
     options = parser().parse_args()
     torch.set_num_threads(options.threads)
+    faulthandler.register(signal.SIGUSR1)  # prints what each thread does
     key = os.environ["SERVING_KEY"].encode()
     worker = Worker(options, Client(options.control, authkey=key))
     try:
