@@ -18,9 +18,6 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr size_t kMostVisitors = 64;
-// Peers that are gone are told of by name so long.
-constexpr size_t kMostGone = 256;
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kChunksEachWay = 8;
 // Two of a host share so much, where one of them is on a device; less than the second is of no use.
@@ -83,6 +80,15 @@ struct Endpoint::Fate {
     }
     if (!cause.ok()) made->lose(cause.with(made->options().name));
     if (departs) made->depart();
+  }
+};
+
+/// Of a meeting that fails transports keep nothing.
+struct Endpoint::Forgets {
+  Endpoint* endpoint;
+  const bootstrap::Session* session;  // null: it has not failed
+  ~Forgets() {
+    if (session != nullptr) endpoint->forget(*session);
   }
 };
 
@@ -265,101 +271,6 @@ Result<uint64_t> Endpoint::connect(std::string_view metadata, int64_t timeout_ms
   return met.status().with(context);
 }
 
-// On the control thread.
-Status Endpoint::on_knock(std::span<const uint8_t> words) {
-  bootstrap::UniqueId concealed{};
-  if (words.size() != concealed.size()) {
-    return error(ErrorCode::InvalidArgument, "the visitor brings no id of an endpoint");
-  }
-  std::copy(words.begin(), words.end(), concealed.begin());
-  {
-    const std::lock_guard lock(mutex_);
-    if (visitors_.size() + meetings_.size() >= kMostVisitors) {
-      return error(ErrorCode::SystemError, "endpoint \"%s\" is busy with %zu others that connect",
-                   options_.name.c_str(), kMostVisitors);
-    }
-    visitors_.push_back(concealed);
-  }
-  news_.notify_all();
-  return {};
-}
-
-void Endpoint::keep_door() {
-  std::unique_lock lock(mutex_);
-  while (!stop_) {
-    news_.wait(lock, [this] { return stop_ || !visitors_.empty() || buries_; });
-    receive_visitors(lock);
-    bury(lock);
-  }
-  std::deque<Meeting> last = std::exchange(meetings_, {});
-  lock.unlock();
-  for (Meeting& meeting : last) meeting.thread.join();
-}
-
-// Each by a thread of its own: a slow visitor delays no other.
-void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
-  while (!visitors_.empty() && !stop_) {
-    const bootstrap::UniqueId concealed = visitors_.front();
-    visitors_.pop_front();
-    auto ended = std::make_shared<std::atomic<bool>>(false);
-    lock.unlock();
-    auto thread = start_thread("hetccl-visitor", [this, concealed, ended] {
-      const auto id = runtime_.service().reveal_for(door_, concealed);
-      Status met = id.status();
-      if (id.ok()) met = meet(id.value(), 1, runtime_.config().init_timeout_ms).status();
-      if (!met.ok() && met.code() != ErrorCode::Aborted) {
-        runtime_.log().warn("endpoint \"%s\": a visitor did not connect: %s", options_.name.c_str(),
-                            met.message().c_str());
-      }
-      ended->store(true, std::memory_order_release);
-      const std::lock_guard told(mutex_);
-      buries_ = true;
-      news_.notify_all();
-    });
-    lock.lock();
-    if (thread.ok()) {
-      meetings_.push_back({std::move(thread).value(), ended});
-    } else {
-      runtime_.log().warn("endpoint \"%s\": %s", options_.name.c_str(),
-                          thread.status().message().c_str());
-    }
-  }
-}
-
-// Ends what is over, so that nothing of a lost peer stays but its name.
-void Endpoint::bury(std::unique_lock<std::mutex>& lock) {
-  buries_ = false;
-  std::deque<Meeting> ended;
-  std::erase_if(meetings_, [&](Meeting& meeting) {
-    if (!meeting.ended->load(std::memory_order_acquire)) return false;
-    ended.push_back(std::move(meeting));
-    return true;
-  });
-  std::vector<Peer> over;
-  size_t gone = 0;
-  for (auto& [number, peer] : peers_) {
-    if (peer.link && peer.link->over()) {
-      peer.info.gone = peer.link->cause();
-      peer.info.statistics = peer.link->statistics();
-      over.push_back({peer.info, std::move(peer.cancel), std::move(peer.window),
-                      std::move(peer.session), std::move(peer.link)});
-    }
-    if (!peer.link) ++gone;
-  }
-  for (auto at = peers_.begin(); gone > kMostGone && at != peers_.end();) {
-    if (at->second.link) {
-      ++at;
-    } else {
-      at = peers_.erase(at);
-      --gone;
-    }
-  }
-  lock.unlock();
-  for (Meeting& meeting : ended) meeting.thread.join();
-  for (Peer& peer : over) end(std::move(peer), TimePoint::max());
-  lock.lock();
-}
-
 // The link is lost already, or over.
 void Endpoint::end(Peer peer, TimePoint deadline) {
   if (!peer.link) return;
@@ -419,14 +330,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   if (mine.shares_memory) share = runtime_.windows().take(*device_);
   mine.window_bytes = std::min(share.bytes(), kWindowBytes);
   HETCCL_ASSIGN(auto session, join(id, rank, mine, limit, fate));
-  // Of a meeting that fails transports keep nothing.
-  struct Forgets {
-    Endpoint* endpoint;
-    const bootstrap::Session* session;
-    ~Forgets() {
-      if (session != nullptr) endpoint->forget(*session);
-    }
-  } forgets{this, session.get()};
+  Forgets forgets{this, session.get()};
   const auto greetings = session->all_gather(encode(mine), left());
   if (!greetings.ok()) return greetings.status();
   HETCCL_ASSIGN(const Greeting theirs,

@@ -103,6 +103,7 @@ class Endpoint {
     std::shared_ptr<Link> link;                   // the same
   };
   struct Fate;
+  struct Forgets;
   struct Meeting {
     std::thread thread;
     std::shared_ptr<std::atomic<bool>> ended;
