@@ -100,7 +100,7 @@ TEST_CASE("headers of unknown types and too long payloads are nonsense") {
   CHECK_FALSE(decode_header(bytes));
   encode_header({0, static_cast<FrameType>(0)}, bytes);
   CHECK_FALSE(decode_header(bytes));
-  encode_header({0, static_cast<FrameType>(16)}, bytes);
+  encode_header({0, static_cast<FrameType>(18)}, bytes);
   CHECK_FALSE(decode_header(bytes));
   encode_header({0, FrameType::Leave}, bytes);
   bytes[7] = 1;
