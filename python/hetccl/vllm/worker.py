@@ -73,12 +73,14 @@ class WorkerSide:
         self._lock = threading.Lock()
         self._results, self._seconds = Results(), list[float]()
         self._counted: dict[str, float] = {}
+        self._n_failed = 0  # loads
         self._sends: dict[str, str] = {}  # requests, by name
         self._loads: dict[str, _Loading] = {}  # by name
         self._engines: dict[Remote, list[int]] = {}  # peers of the receiver
         self._opening: dict[Remote, Future[Opened]] = {}
         self._waiting: dict[Remote, list[Load]] = {}  # loads that wait for a connection
         self._pool = ThreadPoolExecutor(4, "hetccl-connect")
+        self._error: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hetccl-kv", daemon=True)
         self._thread.start()
@@ -91,14 +93,17 @@ class WorkerSide:
             self._orders.put(metadata)
 
     def take(self) -> Results:
-        """Returns the requests that have ended."""
+        """Returns the requests that have ended. Raises KvError once the thread has failed: nothing
+        is known of what it moved, so the engine must not go on."""
+        if self._error is not None:
+            raise KvError("the thread that moves caches has failed") from self._error
         with self._lock:
             found, self._results = self._results, Results()
         return found
 
     def take_stats(self) -> HetcclStats | None:
         """Returns the counts since the last call, or None if there are none."""
-        counts = counts_of(self._sender.metrics, self._receiver.metrics)
+        counts = counts_of(self._sender.metrics, self._receiver.metrics, self._n_failed)
         found = HetcclStats()
         for name, count in counts.items():
             found.data[name] = count - self._counted.get(name, 0)
@@ -124,9 +129,9 @@ class WorkerSide:
                 self._advance()
                 is_busy = self._sends or self._loads or self._opening
                 self._stop.wait(_BUSY if is_busy else _IDLE)
-        except BaseException:
+        except BaseException as error:
             logger.exception("hetccl: the thread that moves caches has failed")
-            raise
+            self._error = error
         finally:
             self._end()
 
@@ -283,6 +288,7 @@ class WorkerSide:
                 self._results.received.add(request)
                 if cause:
                     self._results.failed.add(request)
+                    self._n_failed += 1
 
     def _clear_tail(self, load: Load) -> None:
         """Zeroes the cells behind a prompt in its last block: kernels read them, and multiply them
