@@ -155,6 +155,26 @@ def test_a_decode_request_that_is_aborted_before_it_is_scheduled(make):
     pair.settle()
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3, 6])
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_request_with_the_params_of_another(make, is_aborted, steps):
+    """vLLM's server cleans up behind a client that has left by a second request with the same
+    params, aborted before it is scheduled. A client may send them twice, too."""
+    pair = make({}, {"n_blocks": 40}, slots=1, slot_bytes=256)
+    params = pair.prefill("p", 1, 60)
+    first = pair.decode("d", 1, 60, params)
+    for _ in range(steps):
+        pair.step()
+    pair.decode("d2", 1, 60, params)
+    pair.d.abort("d2")
+    if is_aborted:
+        pair.d.abort("d")
+    third = pair.decode("d3", 1, 60, params)
+    pair.until(lambda: {"d", "d3"} <= pair.d.ended.keys())
+    assert not (first.received and third.received)
+    pair.settle()
+
+
 def test_a_prefill_request_that_is_aborted_keeps_no_blocks(make):
     pair = make()
     pair.p.add("p", 1, 20, dict(WANTED))

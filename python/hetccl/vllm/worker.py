@@ -165,11 +165,9 @@ class WorkerSide:
         for request, send in orders.sends.items():
             self._begin_send(request, send)
         for load in orders.loads:
-            self._loads[load.name] = _Loading(load, self._clock())
-            self._waiting.setdefault(load.remote, []).append(load)
-            self._open(load.remote)
-        for name in orders.aborts:
-            self._abort(name)
+            self._begin_load(load)
+        for name, request in orders.aborts:
+            self._abort(name, request)
         for name, remote in orders.holds:
             self._open(remote)
             self._receiver.hold(name, self._engines.get(remote, ()))
@@ -203,6 +201,16 @@ class WorkerSide:
                 self._results.sent.add(request)
 
     # Decode.
+
+    def _begin_load(self, load: Load) -> None:
+        """Begins a load, unless another request uses its name: a client has sent its params twice,
+        or vLLM's server cleans up behind a client that has left, by a request of its own."""
+        if load.name in self._loads:
+            self._report_load(load, "another request loads by the same kv_transfer_params")
+            return
+        self._loads[load.name] = _Loading(load, self._clock())
+        self._waiting.setdefault(load.remote, []).append(load)
+        self._open(load.remote)
 
     def _open(self, remote: Remote) -> None:
         """Connects to an engine in another thread, unless it is done; then begins its loads."""
@@ -251,12 +259,15 @@ class WorkerSide:
         except (KvError, HetcclError) as error:
             self._report(load.name, str(error))
 
-    def _abort(self, name: str) -> None:
+    def _abort(self, name: str, request: str) -> None:
         """Ends a load that the engine no longer waits for; its blocks are fenced until it is
         reported."""
-        if name not in self._loads or self._receiver.abort(name, "the decode engine left it"):
+        loading = self._loads.get(name)
+        if loading is None or loading.load.request != request:
             return
-        load = self._loads[name].load
+        if self._receiver.abort(name, "the decode engine left it"):
+            return
+        load = loading.load
         waiting = self._waiting.get(load.remote, [])
         if load in waiting:
             waiting.remove(load)
@@ -276,19 +287,20 @@ class WorkerSide:
         self._report(outcome.request, cause)
 
     def _report(self, name: str, cause: str) -> None:
-        """Reports a load to the engine, once, if it waits for it."""
-        loading = self._loads.pop(name, None)
-        if loading is None:
+        """Reports the end of a load, once."""
+        if (loading := self._loads.pop(name, None)) is not None:
+            self._report_load(loading.load, cause)
+
+    def _report_load(self, load: Load, cause: str) -> None:
+        if not load.is_awaited:
             return
-        request = loading.load.request
         if cause:
-            logger.warning("hetccl: request %s was not loaded: %s", request, cause)
-        if loading.load.is_awaited:
-            with self._lock:
-                self._results.received.add(request)
-                if cause:
-                    self._results.failed.add(request)
-                    self._n_failed += 1
+            logger.warning("hetccl: request %s was not loaded: %s", load.request, cause)
+        with self._lock:
+            self._results.received.add(load.request)
+            if cause:
+                self._results.failed.add(load.request)
+                self._n_failed += 1
 
     def _clear_tail(self, load: Load) -> None:
         """Zeroes the cells behind a prompt in its last block: kernels read them, and multiply them
