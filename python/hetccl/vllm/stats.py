@@ -34,9 +34,11 @@ COUNTERS = {
 _SERIES = "load_seconds"
 
 
-def counts_of(sender: Metrics, receiver: Metrics, failed_loads: int) -> dict[str, float]:
-    """Returns the counters of one rank since its start. `failed_loads` are those of the engine,
-    with those that no session has begun."""
+def counts_of(
+    sender: Metrics, receiver: Metrics, good_loads: int, failed_loads: int
+) -> dict[str, float]:
+    """Returns the counters of one rank since its start. Loads are those that the engine waits for:
+    not offers without tokens, but those, too, that no session has begun."""
     both = [dataclasses.asdict(one) for one in (sender, receiver)]
 
     def add(name: str) -> float:
@@ -45,7 +47,7 @@ def counts_of(sender: Metrics, receiver: Metrics, failed_loads: int) -> dict[str
     found = {name: add(name) for name in COUNTERS if name in both[0]}
     return found | {
         "requests_sent": sender.requests_ok,
-        "requests_received": receiver.requests_ok,
+        "requests_received": good_loads,
         "requests_failed": sender.requests_failed + failed_loads,
         "bytes_sent": sender.direct_bytes + sender.packed_bytes,
         "bytes_packed": sender.packed_bytes,

@@ -24,6 +24,7 @@ from hetccl.vllm.stats import HetcclStats, counts_of
 
 logger = logging.getLogger("vllm.hetccl")
 _BUSY, _IDLE = 0.0002, 0.002  # seconds between polls
+_LEFT = "the decode engine left it"
 _CLOSE = 2.0  # seconds that peers have to acknowledge the end
 Opened = list[tuple[str, Any]]  # metadata and link of each worker of an engine
 
@@ -73,7 +74,7 @@ class WorkerSide:
         self._lock = threading.Lock()
         self._results, self._seconds = Results(), list[float]()
         self._counted: dict[str, float] = {}
-        self._n_failed = 0  # loads
+        self._n_good = self._n_failed = 0  # loads
         self._sends: dict[str, str] = {}  # requests, by name
         self._loads: dict[str, _Loading] = {}  # by name
         self._engines: dict[Remote, list[int]] = {}  # peers of the receiver
@@ -103,7 +104,8 @@ class WorkerSide:
 
     def take_stats(self) -> HetcclStats | None:
         """Returns the counts since the last call, or None if there are none."""
-        counts = counts_of(self._sender.metrics, self._receiver.metrics, self._n_failed)
+        metrics = (self._sender.metrics, self._receiver.metrics)
+        counts = counts_of(*metrics, self._n_good, self._n_failed)
         found = HetcclStats()
         for name, count in counts.items():
             found.data[name] = count - self._counted.get(name, 0)
@@ -265,7 +267,7 @@ class WorkerSide:
         loading = self._loads.get(name)
         if loading is None or loading.load.request != request:
             return
-        if self._receiver.abort(name, "the decode engine left it"):
+        if self._receiver.abort(name, _LEFT):
             return
         load = loading.load
         waiting = self._waiting.get(load.remote, [])
@@ -273,7 +275,7 @@ class WorkerSide:
             waiting.remove(load)
             # Offered without tokens, so the other end frees its blocks.
             dropped = dataclasses.replace(load, tokens=(0, 0), is_awaited=False)
-            self._report(name, "")
+            self._report(name, _LEFT)
             self._loads[name] = _Loading(dropped, self._clock())
             waiting.append(dropped)
 
@@ -298,7 +300,9 @@ class WorkerSide:
             logger.warning("hetccl: request %s was not loaded: %s", load.request, cause)
         with self._lock:
             self._results.received.add(load.request)
-            if cause:
+            if not cause:
+                self._n_good += 1
+            else:
                 self._results.failed.add(load.request)
                 self._n_failed += 1
 
