@@ -155,6 +155,26 @@ def test_a_decode_request_that_is_aborted_before_it_is_scheduled(make):
     pair.settle()
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3, 6])
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_request_with_the_params_of_another(make, is_aborted, steps):
+    """vLLM's server cleans up behind a client that has left by a second request with the same
+    params, aborted before it is scheduled. A client may send them twice, too."""
+    pair = make({}, {"n_blocks": 40}, slots=1, slot_bytes=256)
+    params = pair.prefill("p", 1, 60)
+    first = pair.decode("d", 1, 60, params)
+    for _ in range(steps):
+        pair.step()
+    pair.decode("d2", 1, 60, params)
+    pair.d.abort("d2")
+    if is_aborted:
+        pair.d.abort("d")
+    third = pair.decode("d3", 1, 60, params)
+    pair.until(lambda: {"d", "d3"} <= pair.d.ended.keys())
+    assert not (first.received and third.received)
+    pair.settle()
+
+
 def test_a_prefill_request_that_is_aborted_keeps_no_blocks(make):
     pair = make()
     pair.p.add("p", 1, 20, dict(WANTED))
@@ -226,6 +246,7 @@ def test_a_prefill_engine_that_was_started_again_is_named(make, caplog):
     pair.until(lambda: "d" in pair.d.ended)
     assert not request.received
     assert "was started again: the cache of this request is gone" in caplog.text
+    pair.until(lambda: sum(stats.data["requests_failed"] for stats in pair.d.stats) == 1)
     request = pair.decode("d2", 2, 20, pair.prefill("p2", 2, 20))
     pair.until(lambda: "d2" in pair.d.ended)
     assert request.received
@@ -275,6 +296,17 @@ def test_many_requests_at_once_between_three_engines(make):
     pair.settle()
     assert sum(end == "FINISHED_LENGTH_CAPPED" for end in pair.d.ended.values()) > 15
     assert "failed" not in pair.d.ended.values()
+
+
+def test_a_failure_of_the_thread_stops_the_engine(make, monkeypatch):
+    """No request waits for ever, and none runs on cells that nobody vouches for."""
+    pair = make()
+    params = pair.prefill("p", 1, 20)
+    worker = pair.d.ranks[0].connector._worker
+    monkeypatch.setattr(worker, "_offer", lambda *_: {}["a fault"])
+    pair.decode("d", 1, 20, params)
+    with pytest.raises(KvError, match="the thread that moves caches has failed"):
+        pair.until(lambda: "d" in pair.d.ended)
 
 
 def test_settings_and_models_that_are_not_served_are_named(monkeypatch):

@@ -76,7 +76,8 @@ def test_messages_between_the_sides_are_pickled():
     """Scheduler and workers are processes; vLLM pickles what they exchange."""
     remote = Remote("h", 1, "s")
     metadata = StepMetadata(
-        {"r": Send("n", [1, 2], 7)}, [Load("r", "n", remote, [3], (0, 4), True)], ["n"],
+        {"r": Send("n", [1, 2], 7)}, [Load("r", "n", remote, [3], (0, 4), True)],
+        [("n", "r")],
         [("n", remote)],
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(metadata)) == metadata

@@ -7,6 +7,7 @@ one. `SIGNATURES` are the parameters, by name and kind, of what the connector ov
 import abc
 import dataclasses
 import enum
+import importlib.machinery
 import importlib.util
 import sys
 import types
@@ -121,7 +122,7 @@ def _install(name, **members):
     for i in range(1, len(parts) + 1):
         at = ".".join(parts[:i])
         module = sys.modules.setdefault(at, types.ModuleType(at))
-        module.__path__ = []
+        module.__path__, module.__spec__ = [], importlib.machinery.ModuleSpec(at, None)
     for key, value in members.items():
         setattr(sys.modules[name], key, value)
 

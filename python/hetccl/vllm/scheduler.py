@@ -124,7 +124,7 @@ class SchedulerSide:
             params["do_remote_prefill"] = False
             self._drop(identity, found[0], found[1])
         if identity in self._loading:
-            self._next.aborts.append(self._loading.pop(identity))
+            self._next.aborts.append((self._loading.pop(identity), identity))
             return False, None
         n_tokens = min(request.num_computed_tokens, request.num_prompt_tokens)
         is_wanted = params and params.get("do_remote_decode") and request.status.name in _DONE

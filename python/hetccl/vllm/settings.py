@@ -92,7 +92,7 @@ class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]
 
     sends: dict[str, Send] = dataclasses.field(default_factory=dict)  # by request
     loads: list[Load] = dataclasses.field(default_factory=list)
-    aborts: list[str] = dataclasses.field(default_factory=list)  # names of loads
+    aborts: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # name, request
     holds: list[tuple[str, Remote]] = dataclasses.field(default_factory=list)
 
     @property

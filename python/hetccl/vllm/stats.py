@@ -18,7 +18,7 @@ _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
 COUNTERS = {
     "requests_sent": "hand-offs that a prefill rank has finished",
     "requests_received": "hand-offs that a decode rank has loaded",
-    "requests_failed": "hand-offs that failed at a rank",
+    "requests_failed": "hand-offs that failed at a rank, aborted ones too",
     "bytes_sent": "payload that a prefill rank has sent",
     "bytes_packed": "the part of bytes_sent that went through staging, as on the wire",
     "transfers": "puts and gets that a rank has begun",
@@ -34,8 +34,11 @@ COUNTERS = {
 _SERIES = "load_seconds"
 
 
-def counts_of(sender: Metrics, receiver: Metrics) -> dict[str, float]:
-    """Returns the counters of one rank since its start."""
+def counts_of(
+    sender: Metrics, receiver: Metrics, good_loads: int, failed_loads: int
+) -> dict[str, float]:
+    """Returns the counters of one rank since its start. Loads are those that the engine waits for:
+    not offers without tokens, but those, too, that no session has begun."""
     both = [dataclasses.asdict(one) for one in (sender, receiver)]
 
     def add(name: str) -> float:
@@ -44,7 +47,8 @@ def counts_of(sender: Metrics, receiver: Metrics) -> dict[str, float]:
     found = {name: add(name) for name in COUNTERS if name in both[0]}
     return found | {
         "requests_sent": sender.requests_ok,
-        "requests_received": receiver.requests_ok,
+        "requests_received": good_loads,
+        "requests_failed": sender.requests_failed + failed_loads,
         "bytes_sent": sender.direct_bytes + sender.packed_bytes,
         "bytes_packed": sender.packed_bytes,
         "transfer_seconds": add("transfer_ms") / 1000,

@@ -24,6 +24,7 @@ from hetccl.vllm.stats import HetcclStats, counts_of
 
 logger = logging.getLogger("vllm.hetccl")
 _BUSY, _IDLE = 0.0002, 0.002  # seconds between polls
+_LEFT = "the decode engine left it"
 _CLOSE = 2.0  # seconds that peers have to acknowledge the end
 Opened = list[tuple[str, Any]]  # metadata and link of each worker of an engine
 
@@ -73,12 +74,14 @@ class WorkerSide:
         self._lock = threading.Lock()
         self._results, self._seconds = Results(), list[float]()
         self._counted: dict[str, float] = {}
+        self._n_good = self._n_failed = 0  # loads
         self._sends: dict[str, str] = {}  # requests, by name
         self._loads: dict[str, _Loading] = {}  # by name
         self._engines: dict[Remote, list[int]] = {}  # peers of the receiver
         self._opening: dict[Remote, Future[Opened]] = {}
         self._waiting: dict[Remote, list[Load]] = {}  # loads that wait for a connection
         self._pool = ThreadPoolExecutor(4, "hetccl-connect")
+        self._error: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hetccl-kv", daemon=True)
         self._thread.start()
@@ -91,14 +94,18 @@ class WorkerSide:
             self._orders.put(metadata)
 
     def take(self) -> Results:
-        """Returns the requests that have ended."""
+        """Returns the requests that have ended. Raises KvError once the thread has failed: nothing
+        is known of what it moved, so the engine must not go on."""
+        if self._error is not None:
+            raise KvError("the thread that moves caches has failed") from self._error
         with self._lock:
             found, self._results = self._results, Results()
         return found
 
     def take_stats(self) -> HetcclStats | None:
         """Returns the counts since the last call, or None if there are none."""
-        counts = counts_of(self._sender.metrics, self._receiver.metrics)
+        metrics = (self._sender.metrics, self._receiver.metrics)
+        counts = counts_of(*metrics, self._n_good, self._n_failed)
         found = HetcclStats()
         for name, count in counts.items():
             found.data[name] = count - self._counted.get(name, 0)
@@ -124,9 +131,9 @@ class WorkerSide:
                 self._advance()
                 is_busy = self._sends or self._loads or self._opening
                 self._stop.wait(_BUSY if is_busy else _IDLE)
-        except BaseException:
+        except BaseException as error:
             logger.exception("hetccl: the thread that moves caches has failed")
-            raise
+            self._error = error
         finally:
             self._end()
 
@@ -160,11 +167,9 @@ class WorkerSide:
         for request, send in orders.sends.items():
             self._begin_send(request, send)
         for load in orders.loads:
-            self._loads[load.name] = _Loading(load, self._clock())
-            self._waiting.setdefault(load.remote, []).append(load)
-            self._open(load.remote)
-        for name in orders.aborts:
-            self._abort(name)
+            self._begin_load(load)
+        for name, request in orders.aborts:
+            self._abort(name, request)
         for name, remote in orders.holds:
             self._open(remote)
             self._receiver.hold(name, self._engines.get(remote, ()))
@@ -198,6 +203,16 @@ class WorkerSide:
                 self._results.sent.add(request)
 
     # Decode.
+
+    def _begin_load(self, load: Load) -> None:
+        """Begins a load, unless another request uses its name: a client has sent its params twice,
+        or vLLM's server cleans up behind a client that has left, by a request of its own."""
+        if load.name in self._loads:
+            self._report_load(load, "another request loads by the same kv_transfer_params")
+            return
+        self._loads[load.name] = _Loading(load, self._clock())
+        self._waiting.setdefault(load.remote, []).append(load)
+        self._open(load.remote)
 
     def _open(self, remote: Remote) -> None:
         """Connects to an engine in another thread, unless it is done; then begins its loads."""
@@ -246,18 +261,21 @@ class WorkerSide:
         except (KvError, HetcclError) as error:
             self._report(load.name, str(error))
 
-    def _abort(self, name: str) -> None:
+    def _abort(self, name: str, request: str) -> None:
         """Ends a load that the engine no longer waits for; its blocks are fenced until it is
         reported."""
-        if name not in self._loads or self._receiver.abort(name, "the decode engine left it"):
+        loading = self._loads.get(name)
+        if loading is None or loading.load.request != request:
             return
-        load = self._loads[name].load
+        if self._receiver.abort(name, _LEFT):
+            return
+        load = loading.load
         waiting = self._waiting.get(load.remote, [])
         if load in waiting:
             waiting.remove(load)
             # Offered without tokens, so the other end frees its blocks.
             dropped = dataclasses.replace(load, tokens=(0, 0), is_awaited=False)
-            self._report(name, "")
+            self._report(name, _LEFT)
             self._loads[name] = _Loading(dropped, self._clock())
             waiting.append(dropped)
 
@@ -271,18 +289,22 @@ class WorkerSide:
         self._report(outcome.request, cause)
 
     def _report(self, name: str, cause: str) -> None:
-        """Reports a load to the engine, once, if it waits for it."""
-        loading = self._loads.pop(name, None)
-        if loading is None:
+        """Reports the end of a load, once."""
+        if (loading := self._loads.pop(name, None)) is not None:
+            self._report_load(loading.load, cause)
+
+    def _report_load(self, load: Load, cause: str) -> None:
+        if not load.is_awaited:
             return
-        request = loading.load.request
         if cause:
-            logger.warning("hetccl: request %s was not loaded: %s", request, cause)
-        if loading.load.is_awaited:
-            with self._lock:
-                self._results.received.add(request)
-                if cause:
-                    self._results.failed.add(request)
+            logger.warning("hetccl: request %s was not loaded: %s", load.request, cause)
+        with self._lock:
+            self._results.received.add(load.request)
+            if not cause:
+                self._n_good += 1
+            else:
+                self._results.failed.add(load.request)
+                self._n_failed += 1
 
     def _clear_tail(self, load: Load) -> None:
         """Zeroes the cells behind a prompt in its last block: kernels read them, and multiply them
