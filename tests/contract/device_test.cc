@@ -144,6 +144,7 @@ TEST_CASE("many copies together are what they are one by one") {
     REQUIRE(s.reaches(*flag, 1));
     CHECK(s.download(to, kBytes) == expected);
     for (void* memory : {from, to}) s.device->free(memory);
+    s.device->free_pinned(flag);
   }
 }
 
