@@ -64,7 +64,10 @@ Staging::Taken Staging::take(size_t bytes) {
   return taken;
 }
 
+// A stream that has yet to write keeps the memory.
 Gates::~Gates() {
+  if (!std::all_of(gates_.begin(), gates_.end(), [](const Gate& one) { return one.is_open(); }))
+    return;
   for (void* memory : pinned_memory_) device_.free_pinned(memory);
 }
 

@@ -71,7 +71,7 @@ class Gates {
     uint32_t value = 0;
     [[nodiscard]] bool is_open() const { return flag == nullptr || flag->reached(value); }
   };
-  /// The device outlives it. No stream may be about to write when it is destroyed.
+  /// The device outlives it. Memory that a stream has yet to write is never freed.
   explicit Gates(device::Device& device) : device_(device) {}
   ~Gates();
   Gates(const Gates&) = delete;
