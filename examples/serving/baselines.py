@@ -13,6 +13,7 @@ import os
 import queue
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def scatter(cache: torch.Tensor, table: Sequence[int], cells: torch.Tensor) -> N
     cache[:, blocks, :, slots] = cells.to(cache.device, cache.dtype).permute(2, 0, 1, 3, 4)
 
 
-class Whole:
+class Whole(ABC):
     """The part that both share: a thread sends, one thread per prefill worker receives, and the
     worker's own thread touches the cache alone."""
 
@@ -62,7 +63,9 @@ class Whole:
         """Keeps the facts for `commit`."""
         self._begun[request] = (table, n_tokens, to)
 
-    def computed(self, request: str, layer: int, tokens: tuple[int, int]) -> None:
+    def computed(  # noqa: B027
+        self, request: str, layer: int, tokens: tuple[int, int]
+    ) -> None:
         """Does nothing: the whole request goes at once."""
 
     def commit(self, request: str) -> None:
@@ -108,7 +111,7 @@ class Whole:
         ended, self._ended = self._ended, []
         return ended
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Does nothing: the threads end with the process."""
 
     def _send_all(self) -> None:
@@ -136,12 +139,12 @@ class Whole:
         except (OSError, RuntimeError):
             self._inbox.put((source, "", None))
 
-    def _send(self, to: str, header: bytes, cells: torch.Tensor) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _send(self, to: str, header: bytes, cells: torch.Tensor) -> None: ...
 
+    @abstractmethod
     def _fill(self, channel: Any, tensor: torch.Tensor) -> None:
         """Receives a tensor of bytes."""
-        raise NotImplementedError
 
 
 class Sockets(Whole):

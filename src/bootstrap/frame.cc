@@ -277,10 +277,9 @@ std::optional<Note> decode_note(std::span<const uint8_t> payload) {
 }
 
 Bytes encode_knock(std::span<const uint8_t> words) {
-  Bytes frame(kHeaderBytes + words.size());
-  encode_header({static_cast<uint32_t>(words.size()), FrameType::Knock}, frame.data());
-  std::copy(words.begin(), words.end(), frame.begin() + kHeaderBytes);
-  return frame;
+  Writer writer;
+  writer.raw(words);
+  return std::move(writer).frame(FrameType::Knock);
 }
 
 Bytes encode_number(FrameType type, uint64_t number) {

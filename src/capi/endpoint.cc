@@ -189,7 +189,7 @@ hetcclResult_t hetcclEndpointCreate(hetcclEndpoint_t* endpoint, const char* name
     *endpoint = nullptr;
     if (name == nullptr) return null("name");
     HETCCL_ASSIGN(auto lease, hetccl::capi::runtime());
-    HETCCL_ASSIGN(auto made, Endpoint::create(*lease, {name, device == nullptr ? "" : device, 0}));
+    HETCCL_ASSIGN(auto made, Endpoint::create(*lease, {name, device == nullptr ? "" : device}));
     *endpoint = endpoints().add(
         std::make_shared<OpenEndpoint>(OpenEndpoint{std::move(lease), std::move(made)}));
     return {};

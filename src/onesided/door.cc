@@ -62,9 +62,7 @@ void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
                             met.message().c_str());
       }
       ended->store(true, std::memory_order_release);
-      const std::lock_guard told(mutex_);
-      buries_ = true;
-      news_.notify_all();
+      tell_keeper();
     });
     lock.lock();
     if (thread.ok()) {
@@ -74,6 +72,13 @@ void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
                           thread.status().message().c_str());
     }
   }
+}
+
+// Something has ended.
+void Endpoint::tell_keeper() {
+  const std::lock_guard lock(mutex_);
+  buries_ = true;
+  news_.notify_all();
 }
 
 // Ends what is over, so that nothing of a lost peer stays but its name.

@@ -20,19 +20,31 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kChunksEachWay = 8;
-// Two of a host share so much, where one of them is on a device; less than the second is of no use.
+// Two of a host share so much; less than the second is of no use.
 constexpr size_t kWindowBytes = size_t{32} << 20;
 constexpr size_t kLeastRing = 2 * kMaxPiece;
 constexpr size_t kPage = 4096;
 constexpr milliseconds kFlushTime{500};
 
+std::string where(const Greeting& greeting) {
+  return format("host %s, pid %" PRId64, greeting.host_name.c_str(), greeting.pid);
+}
+
 std::string who(const Greeting& greeting) {
-  return format("\"%s\" (host %s, pid %lld)", greeting.name.c_str(), greeting.host_name.c_str(),
-                static_cast<long long>(greeting.pid));
+  return format("\"%s\" (%s)", greeting.name.c_str(), where(greeting).c_str());
 }
 
 Status destroyed() {
   return error(ErrorCode::Aborted, "this endpoint is destroyed");
+}
+
+Status no_peer(uint64_t number) {
+  return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, number);
+}
+
+// At least one, so that what is too late says so itself.
+int64_t ms_until(TimePoint deadline, TimePoint now) {
+  return std::max<int64_t>(std::chrono::duration_cast<milliseconds>(deadline - now).count(), 1);
 }
 
 Status check_name(const std::string& name) {
@@ -83,7 +95,7 @@ struct Endpoint::Fate {
   }
 };
 
-/// Of a meeting that fails transports keep nothing.
+/// Has transports keep nothing of a meeting that fails.
 struct Endpoint::Forgets {
   Endpoint* endpoint;
   const bootstrap::Session* session;  // null: it has not failed
@@ -103,7 +115,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::create(comm::Runtime& runtime,
 Status Endpoint::open() {
   HETCCL_ASSIGN(device_, runtime_.device(runtime_.resolve_device(options_.device)));
   on_device_ = (device_->capabilities() & device::kHostAccessible) == 0;
-  HETCCL_TRY(device_side().status());
+  HETCCL_TRY(open_device_side());
   HETCCL_ASSIGN(keeper_, start_thread("hetccl-door", [this] { keep_door(); }));
   HETCCL_ASSIGN(door_, runtime_.service().open_door(
                            [this](std::span<const uint8_t> words) { return on_knock(words); }));
@@ -111,19 +123,16 @@ Status Endpoint::open() {
   return {};
 }
 
-// Hosts copy, too, where pieces come by windows, or in runs.
-Result<DeviceSide> Endpoint::device_side() {
-  const std::lock_guard lock(mutex_);
-  if (device_side_.out != nullptr) return device_side_;
-  DeviceSide made;
-  for (auto* const pool : {&made.out, &made.in}) {
+// Hosts copy, too, where pieces come by windows, or in runs. Their chunks are made for the first
+// link without a window.
+Status Endpoint::open_device_side() {
+  for (auto* const pool : {&device_side_.out, &device_side_.in})
     *pool = std::make_shared<ChunkPool>(*device_, kChunkBytes, kChunksEachWay);
-    HETCCL_TRY((*pool)->reserve());
-  }
-  HETCCL_ASSIGN(made.copies_out, Stager::create(*device_));
-  HETCCL_ASSIGN(made.copies_in, Stager::create(*device_));
+  if (on_device_) HETCCL_TRY(device_side_.reserve());
+  HETCCL_ASSIGN(device_side_.copies_out, Stager::create(*device_));
+  HETCCL_ASSIGN(device_side_.copies_in, Stager::create(*device_));
   gates_ = std::make_unique<Gates>(*device_);
-  return device_side_ = made;
+  return {};
 }
 
 void Endpoint::close(TimePoint deadline) {
@@ -150,7 +159,7 @@ void Endpoint::close(TimePoint deadline) {
   });
 }
 
-// What was said before is still sent.
+// Sends first what was said before.
 void Endpoint::leave(const Peer& peer, const Status& why) {
   if (!peer.link) return;
   auto& engine = runtime_.engine();
@@ -201,7 +210,7 @@ Status Endpoint::check_owner(const void* data, bool on_device) const {
                device_->model().c_str());
 }
 
-// What cards do not know moves all the same, by way of memory that they know.
+// Memory that cards do not know moves, too: by way of memory that they know.
 void Endpoint::register_with_cards(Region& region) {
   const bool uses_device = region.on_device || !on_device_;
   exec::RegisteredMemory* const memory = uses_device ? runtime_.memory_of(*device_) : nullptr;
@@ -244,7 +253,6 @@ Greeting Endpoint::greet() const {
   greeting.host_name = host_name();
   greeting.pid = getpid();
   greeting.shares_memory = config.transport_shm && runtime_.shares_memory();
-  greeting.on_device = on_device_;
   for (const auto& listening : runtime_.listening()) {
     greeting.addresses[listening.transport->name()] = listening.address;
   }
@@ -264,8 +272,7 @@ Result<uint64_t> Endpoint::connect(std::string_view metadata, int64_t timeout_ms
     service.withdraw(id);
     return knocked.with(context);
   }
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - clock().now());
-  auto met = meet(id, 0, std::max<int64_t>(left.count(), 1));
+  auto met = meet(id, 0, ms_until(deadline, clock().now()));
   if (met.ok()) return met;
   service.withdraw(id);
   return met.status().with(context);
@@ -321,10 +328,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   HETCCL_ASSIGN(const auto cancel, add_cancel());
   const WaitLimit limit{timeout_ms, cancel.get()};
   const TimePoint deadline = limit.deadline();
-  const auto left = [&] {
-    const auto ms = std::chrono::duration_cast<milliseconds>(deadline - limit.now()).count();
-    return std::max<int64_t>(ms, 1);
-  };
+  const auto left = [&] { return ms_until(deadline, limit.now()); };
   Greeting mine = greet();
   comm::WindowBudget::Share share;
   if (mine.shares_memory) share = runtime_.windows().take(*device_);
@@ -341,26 +345,21 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   options.liveness_ms = runtime_.config().liveness_ms;
   PeerInfo info;
   info.name = theirs.name;
-  info.where =
-      format("host %s, pid %lld", theirs.host_name.c_str(), static_cast<long long>(theirs.pid));
+  info.where = where(theirs);
   HETCCL_ASSIGN(Carrier carrier,
                 connect_channel({*session, mine, theirs, {left(), cancel.get()}}, options));
-  HETCCL_ASSIGN(DeviceSide side, device_side());
+  if (carrier.window == nullptr) HETCCL_TRY(device_side_.reserve());
   share.keep(carrier.channel->window().size());
   info.transport = options.transport;
-  options.on_over = [this] {
-    const std::lock_guard told(mutex_);
-    buries_ = true;
-    news_.notify_all();
-  };
+  options.on_over = [this] { tell_keeper(); };
   std::shared_ptr<Link> link;
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return destroyed();
     options.number = info.number = next_peer_++;
-    link = std::make_shared<Link>(runtime_.engine(), regions_, mailbox_, std::move(options),
-                                  std::move(carrier.channel), std::move(carrier.window),
-                                  std::move(side));
+    link =
+        std::make_shared<Link>(runtime_.engine(), regions_, mailbox_, std::move(options),
+                               std::move(carrier.channel), std::move(carrier.window), device_side_);
     forgets.session = nullptr;
     peers_.emplace(info.number, Peer{info, cancel, std::move(share), std::move(session), link});
   }
@@ -406,7 +405,7 @@ Status Endpoint::disconnect(uint64_t peer) {
   {
     const std::lock_guard lock(mutex_);
     auto found = peers_.extract(peer);
-    if (found.empty()) return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, peer);
+    if (found.empty()) return no_peer(peer);
     gone = std::move(found.mapped());
   }
   leave(gone, error(ErrorCode::Aborted, "this endpoint has left \"%s\"", gone.info.name.c_str()));
@@ -424,8 +423,7 @@ std::vector<PeerInfo> Endpoint::peers() const {
 Result<PeerInfo> Endpoint::peer(uint64_t number) const {
   const std::lock_guard lock(mutex_);
   const auto found = peers_.find(number);
-  if (found == peers_.end())
-    return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, number);
+  if (found == peers_.end()) return no_peer(number);
   return describe(found->second);
 }
 
@@ -449,8 +447,7 @@ std::vector<std::shared_ptr<Link>> Endpoint::links() const {
 Result<std::shared_ptr<Link>> Endpoint::link_to(uint64_t peer) const {
   const std::lock_guard lock(mutex_);
   const auto found = peers_.find(peer);
-  if (found == peers_.end())
-    return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, peer);
+  if (found == peers_.end()) return no_peer(peer);
   if (found->second.link) return found->second.link;
   return found->second.info.gone;
 }
@@ -460,13 +457,10 @@ Result<std::shared_ptr<Link>> Endpoint::link_to(uint64_t peer) const {
 Result<std::shared_ptr<Transfer>> Endpoint::begin(uint64_t peer, Call call) {
   HETCCL_ASSIGN(const std::shared_ptr<Link> link, link_to(peer));
   Transfer::Options options;
-  if (call.notification) {
-    HETCCL_TRY(check_notification(*call.notification));
-    options.notifies = true;
-    options.notification = std::move(*call.notification);
-  }
-  const int64_t ms = call.timeout_ms > 0 ? call.timeout_ms : options_.timeout_ms;
-  options.deadline = clock().now() + milliseconds(ms > 0 ? ms : runtime_.config().timeout_ms);
+  if (call.notification) HETCCL_TRY(check_notification(*call.notification));
+  options.notification = std::move(call.notification);
+  const int64_t ms = call.timeout_ms > 0 ? call.timeout_ms : runtime_.config().timeout_ms;
+  options.deadline = clock().now() + milliseconds(ms);
   if (on_device_) {
     HETCCL_ASSIGN(options.gate, add_gate(call.stream));
   }

@@ -25,9 +25,8 @@
 namespace hetccl::onesided {
 
 struct EndpointOptions {
-  std::string name;        ///< for peers and messages
-  std::string device;      ///< as a communicator's
-  int64_t timeout_ms = 0;  ///< of one transfer; 0: the configuration's
+  std::string name;    ///< for peers and messages
+  std::string device;  ///< as a communicator's
 };
 
 /// How a region is registered, beside Access.
@@ -48,12 +47,11 @@ class Endpoint {
   static Result<std::shared_ptr<Endpoint>> create(comm::Runtime& runtime, EndpointOptions options);
   ~Endpoint() { close(TimePoint::max()); }
   /// Ends all transfers, with Aborted, and leaves its peers; what is called later fails.
-  /// What a device still copies at `deadline` is kept until the process ends.
+  /// Keeps until the process ends what a device still copies at `deadline`.
   void close(TimePoint deadline);
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  [[nodiscard]] const std::string& name() const { return options_.name; }
   /// For other endpoints, by whatever way: name, where to knock, and the regions that have labels.
   [[nodiscard]] std::string metadata() const;
 
@@ -79,7 +77,7 @@ class Endpoint {
     bool puts = true;
     std::shared_ptr<const BlockList> blocks;
     std::optional<Bytes> notification;  ///< for the peer, once all has moved
-    int64_t timeout_ms = 0;             ///< 0: the endpoint's
+    int64_t timeout_ms = 0;             ///< 0: the configuration's
     void* stream = nullptr;             ///< device memory is ready after what it holds
   };
   /// Begins a transfer. Does not wait. Errors as of Link::start.
@@ -116,6 +114,7 @@ class Endpoint {
   void keep_door();
   void receive_visitors(std::unique_lock<std::mutex>& lock);
   void bury(std::unique_lock<std::mutex>& lock);
+  void tell_keeper();
   void leave(const Peer& peer, const Status& why);
   void end(Peer peer, TimePoint deadline);
   void forget(const bootstrap::Session& session) const;
@@ -139,18 +138,19 @@ class Endpoint {
     const Greeting& theirs;
     WaitLimit limit;
   };
-  /// What carries a link's data, and what of `options` follows from it.
+  /// A way for a link's data. `options` learn what follows from it.
   struct Carrier {
     std::unique_ptr<transport::Channel> channel;
     std::unique_ptr<exec::Window> window;  // of the channel
   };
   Result<Carrier> connect_channel(const Pair& pair, Link::Options& options);
-  Result<DeviceSide> device_side();
+  Status open_device_side();
 
   comm::Runtime& runtime_;
   const EndpointOptions options_;
   device::Device* device_ = nullptr;
   bool on_device_ = false;  // hosts do not reach its memory
+  DeviceSide device_side_;
   std::unique_ptr<Gates> gates_;
   std::atomic<bool> closed_{false};
   Regions regions_;
@@ -166,7 +166,6 @@ class Endpoint {
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
   bool buries_ = false;  // a link is over
-  DeviceSide device_side_;
   bool stop_ = false;
   std::once_flag closes_;
   std::thread keeper_;

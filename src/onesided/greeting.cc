@@ -99,7 +99,6 @@ Bytes encode(const Greeting& greeting) {
       {"host_name", greeting.host_name},
       {"pid", greeting.pid},
       {"shares_memory", greeting.shares_memory},
-      {"on_device", greeting.on_device},
       {"window_bytes", greeting.window_bytes},
       {"addresses",
        std::move(addresses)}}.dump();
@@ -120,18 +119,16 @@ Result<Greeting> greeting_from(const Bytes& bytes) {
   Greeting greeting;
   const auto pid = json["pid"].integer(0, INT64_MAX);
   const auto shares = json["shares_memory"].boolean();
-  const auto on_device = json["on_device"].boolean();
   const auto window = json["window_bytes"].integer(0, INT64_MAX);
   const std::string* host = json["host"].text();
   const auto* addresses = json["addresses"].members();
-  if (!pid || !shares || !on_device || !window || host == nullptr || addresses == nullptr ||
+  if (!pid || !shares || !window || host == nullptr || addresses == nullptr ||
       !read_text(json["name"], greeting.name) || !read_text(json["host_name"], greeting.host_name))
     return malformed();
   greeting.protocol = static_cast<int>(*protocol);
   greeting.host = *host;
   greeting.pid = *pid;
   greeting.shares_memory = *shares;
-  greeting.on_device = *on_device;
   greeting.window_bytes = static_cast<uint64_t>(*window);
   for (const auto& [name, value] : *addresses) {
     const std::string* hex = value.text();

@@ -1,4 +1,4 @@
-// What endpoints tell of themselves: their metadata, which users carry to other endpoints, and the
+// Tells of endpoints: their metadata, which users carry to other endpoints, and the
 // greeting of two that connect.
 #pragma once
 
@@ -41,7 +41,6 @@ struct Greeting {
   std::string host_name;  ///< for people
   int64_t pid = 0;
   bool shares_memory = false;
-  bool on_device = false;     ///< hosts do not reach its memory
   uint64_t window_bytes = 0;  ///< of memory that it can share with one of its host
   std::map<std::string, transport::Address> addresses;  ///< by transport
 };

@@ -63,8 +63,8 @@ Status Inbox::end_frame(const OnFrame& on_frame) {
   const auto frame = decode(frame_);
   if (!frame) return error(ErrorCode::RemoteError, "it sent a malformed frame");
   HETCCL_ASSIGN(landing_, on_frame(*frame));
-  if ((by_window() && options_.window == nullptr) ||
-      (landing_.way == Frame::Way::Runs && options_.pool == nullptr))
+  const bool has_window = options_.window != nullptr;
+  if ((by_window() && !has_window) || (landing_.way == Frame::Way::Runs && has_window))
     return error(ErrorCode::RemoteError, "its pieces come in a way that was not agreed on");
   next_ = 0;
   state_ = State::Pieces;
@@ -102,7 +102,7 @@ bool Inbox::stage(Posted& run) {
     if (dropping_) return false;  // receives that are outstanding together share no memory
     if (dropped_ == nullptr) dropped_ = std::make_unique<std::byte[]>(kMaxPiece);
     dropping_ = true;
-  } else if (run.n > 1 || (to.on_device && !(to.registered && options_.reaches_device))) {
+  } else if (run.n > 1 || !to.is_reached(options_.reaches_device)) {
     auto taken = staging_.take(run.bytes);
     if (taken.memory == nullptr) return false;
     run.staged = taken.memory;
@@ -178,11 +178,9 @@ bool Inbox::settle() {
 }
 
 bool Inbox::touches(const Region& region) const {
-  const auto use = [&](const std::vector<Use>& uses) {
-    return std::any_of(uses.begin(), uses.end(), [&](const Use& one) { return one.is_of(region); });
-  };
-  return use(landing_.uses) || std::any_of(landings_.begin(), landings_.end(),
-                                           [&](const Waiting& one) { return use(one.uses); });
+  return are_of(landing_.uses, region) ||
+         std::any_of(landings_.begin(), landings_.end(),
+                     [&](const Waiting& one) { return are_of(one.uses, region); });
 }
 
 }  // namespace hetccl::onesided

@@ -51,7 +51,7 @@ class Inbox {
     landings_.push_back({last_ticket_, std::move(done), {}});
   }
 
-  /// Of frames whose pieces are on their way to where they belong.
+  /// How many frames have pieces on their way to where they belong.
   [[nodiscard]] size_t landing() const { return landings_.size(); }
   /// Whether it may still write to that memory.
   [[nodiscard]] bool touches(const Region& region) const;
@@ -79,7 +79,7 @@ class Inbox {
     std::function<void()> done;
     std::vector<Use> uses;
   };
-  /// What a piece came in, until it is copied from there: a chunk, or a place of the window.
+  /// A chunk, or a place of the window, that a piece came in: until it is copied from there.
   struct Held {
     uint64_t ticket = 0;
     ChunkPool::Chunk chunk;

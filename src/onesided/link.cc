@@ -72,7 +72,7 @@ Status Link::start(const std::shared_ptr<Transfer>& transfer) {
     transfers_.emplace(transfer->id, transfer);
     turns_.push_back({transfer});
   }
-  // Who waits for a short one drives it himself.
+  // A caller that waits for a short one drives it himself.
   engine_.notify(transfer->list->bytes() > kBrief);
   return {};
 }
@@ -144,13 +144,10 @@ bool Link::copies() const {
 
 bool Link::touches(const Region& region) const {
   const std::lock_guard lock(mutex_);
-  const auto use = [&](const Use& one) { return one.is_of(region); };
-  const auto own = [&](const auto& entry) {
-    return std::any_of(entry.second->uses.begin(), entry.second->uses.end(), use);
-  };
+  const auto own = [&](const auto& entry) { return are_of(entry.second->uses, region); };
   const auto served = [&](const auto& entry) {
     return std::any_of(entry.second.parts.begin(), entry.second.parts.end(),
-                       [&](const Served::Part& part) { return use(part.use); });
+                       [&](const Served::Part& part) { return part.use.is_of(region); });
   };
   return std::any_of(transfers_.begin(), transfers_.end(), own) ||
          std::any_of(served_.begin(), served_.end(), served) || outbox_.touches(region) ||
@@ -225,6 +222,21 @@ void Link::send(Loader::Loaded loaded, const Frame& frame, std::function<void()>
   for (Outbox::Item& item : loaded.items) outbox_.add(std::move(item));
 }
 
+Loader::Loaded Link::load(const std::vector<Loader::Piece>& pieces) {
+  if (pieces.empty()) return {};
+  Loader::Loaded loaded = loader_.load(pieces);
+  no_room_ = loaded.n == 0;
+  return loaded;
+}
+
+// The last frame of a transfer carries its notification.
+void Link::note_made(Transfer& transfer, Frame& frame) {
+  transfer.begun = true;
+  frame.last = transfer.all_asked = transfer.asked.at_end();
+  frame.notifies = frame.last && transfer.options.notification.has_value();
+  if (frame.notifies) frame.payload = *transfer.options.notification;
+}
+
 bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Frame frame{.kind = Frame::Kind::Put, .transfer = transfer->id};
   Walk& walk = transfer->asked;
@@ -236,17 +248,12 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
     bytes += step.piece.bytes;
     next.advance();
   }
-  Loader::Loaded loaded;
-  if (!pieces.empty()) loaded = loader_.load(pieces);
-  no_room_ = !pieces.empty() && loaded.n == 0;
+  Loader::Loaded loaded = load(pieces);
   for (size_t i = 0; i < loaded.n; ++i, walk.advance()) frame.pieces.push_back(walk.step().piece);
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
   frame.way = loaded.way;
-  frame.last = transfer->all_asked = walk.at_end();
-  frame.notifies = frame.last && transfer->options.notifies;
-  if (frame.notifies) frame.payload = transfer->options.notification;
-  transfer->begun = true;
+  note_made(*transfer, frame);
   send(std::move(loaded), frame, frame.last ? when_left(transfer) : std::function<void()>());
   return true;
 }
@@ -267,10 +274,7 @@ bool Link::ask_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   }
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
-  frame.last = transfer->all_asked = walk.at_end();
-  frame.notifies = frame.last && transfer->options.notifies;
-  if (frame.notifies) frame.payload = transfer->options.notification;
-  transfer->begun = true;
+  note_made(*transfer, frame);
   outbox_.add(frame);
   return true;
 }
@@ -287,9 +291,7 @@ bool Link::serve_some(uint64_t id, bool* again) {
     pieces.push_back({part.from, part.bytes});
     bytes += part.bytes;
   }
-  Loader::Loaded loaded;
-  if (!pieces.empty()) loaded = loader_.load(pieces);
-  no_room_ = !pieces.empty() && loaded.n == 0;
+  Loader::Loaded loaded = load(pieces);
   for (; frame.count < loaded.n; ++frame.count, --served_parts_) {
     loaded.items.back().uses.push_back(std::move(served.parts.front().use));
     served.parts.pop_front();
@@ -302,8 +304,8 @@ bool Link::serve_some(uint64_t id, bool* again) {
   statistics_.bytes_given += loaded.bytes;
   std::function<void()> sent;
   if (frame.last) {
-    if (served.notifies) {
-      sent = [this, told = std::move(served.notification)]() mutable { deliver(std::move(told)); };
+    if (served.notification) {
+      sent = [this, told = std::move(*served.notification)]() mutable { deliver(std::move(told)); };
     }
     served_.erase(found);
   }
@@ -340,7 +342,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
   return Inbox::Landing();
 }
 
-// What nobody wants has to be received, too.
+// Receives what nobody wants, too: it is on its way.
 Inbox::Landing Link::on_put(const Frame& frame) {
   Inbox::Landing landing;
   landing.way = frame.way;
@@ -385,10 +387,7 @@ Status Link::on_get(const Frame& frame) {
   for (const Piece& piece : frame.pieces) {
     auto use = regions_.use(piece.region, piece.offset, piece.bytes, kGet);
     if (!use.ok()) {
-      if (const auto found = served_.find(frame.transfer); found != served_.end()) {
-        served_parts_ -= found->second.parts.size();
-        served_.erase(found);
-      }
+      stop_serving(frame.transfer);
       refuse(frame, use.status());
       if (frame.last) refused_.erase(frame.transfer);
       return {};
@@ -400,8 +399,7 @@ Status Link::on_get(const Frame& frame) {
   served_parts_ += parts.size();
   std::move(parts.begin(), parts.end(), std::back_inserter(served.parts));
   served.all_asked = frame.last;
-  served.notifies = frame.notifies;
-  served.notification = frame.payload;
+  if (frame.notifies) served.notification = frame.payload;
   if (!std::exchange(served.queued, true)) turns_.push_back({nullptr, frame.transfer});
   return {};
 }
@@ -471,13 +469,17 @@ void Link::end(Transfer& transfer, Status reason) {
               when_left(transfers_.at(transfer.id)));
 }
 
+void Link::stop_serving(uint64_t id) {
+  const auto found = served_.find(id);
+  if (found == served_.end()) return;
+  served_parts_ -= found->second.parts.size();
+  served_.erase(found);
+}
+
 void Link::on_cancel(uint64_t id) {
-  if (const auto found = served_.find(id); found != served_.end()) {
-    served_parts_ -= found->second.parts.size();
-    served_.erase(found);
-  }
+  stop_serving(id);
   refused_.erase(id);
-  // What it has put so far is where it belongs by then.
+  // All that it has put so far is where it belongs by then.
   inbox_.when_landed(
       [this, id] { outbox_.add(Frame{.kind = Frame::Kind::Done, .transfer = id, .last = true}); });
 }

@@ -37,6 +37,11 @@ struct LinkStatistics {
 struct DeviceSide {
   std::shared_ptr<ChunkPool> out, in;
   std::shared_ptr<Stager> copies_out, copies_in;
+  /// Pins the chunks, unless they are.
+  [[nodiscard]] Status reserve() const {
+    HETCCL_TRY(out->reserve());
+    return in->reserve();
+  }
 };
 
 /// Thread-safe, but for what Driven says.
@@ -97,11 +102,10 @@ class Link final : public progress::Driven {
     };
     std::deque<Part> parts;
     bool all_asked = false;
-    bool notifies = false;
-    Bytes notification;
+    std::optional<Bytes> notification;
     bool queued = false;  // in turns_
   };
-  /// Who sends next: a transfer of this end, or what is served.
+  /// The next to send: a transfer of this end, or one of the peer's that is served.
   struct Turn {
     std::shared_ptr<Transfer> transfer;
     uint64_t served = 0;
@@ -116,6 +120,8 @@ class Link final : public progress::Driven {
   bool put_some(const std::shared_ptr<Transfer>& transfer, bool* again);
   bool ask_some(const std::shared_ptr<Transfer>& transfer, bool* again);
   bool serve_some(uint64_t id, bool* again);
+  Loader::Loaded load(const std::vector<Loader::Piece>& pieces);
+  static void note_made(Transfer& transfer, Frame& frame);
   void send(Loader::Loaded loaded, const Frame& frame, std::function<void()> sent);
   Result<Inbox::Landing> on_frame(const Frame& frame);
   Inbox::Landing on_put(const Frame& frame);
@@ -125,6 +131,7 @@ class Link final : public progress::Driven {
   void end(Transfer& transfer, Status reason);
   void end_answered(const std::shared_ptr<Transfer>& transfer);
   std::function<void()> when_left(const std::shared_ptr<Transfer>& transfer);
+  void stop_serving(uint64_t id);
   void on_cancel(uint64_t id);
   void refuse(const Frame& frame, const Status& why);
   void answer(uint64_t id, const Status& status);

@@ -16,18 +16,13 @@ constexpr size_t kJobBytes = size_t{2} << 20;
 
 }  // namespace
 
-bool Loader::is_copied(const Place& from) const {
-  return from.on_device && !(from.registered && options_.reaches_device);
-}
-
 Frame::Way Loader::way_of(std::span<const Piece> pieces) const {
   size_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.bytes;
-  const bool copied = is_copied(pieces.front().from);
+  const bool copied = !pieces.front().from.is_reached(options_.reaches_device);
   if (options_.window != nullptr && (copied || bytes >= kLeastInWindow)) return Frame::Way::Window;
   if (copied) return Frame::Way::Runs;
-  const bool runs = options_.packs_short && options_.pool != nullptr && pieces.size() > 1 &&
-                    bytes / pieces.size() < kShort;
+  const bool runs = options_.packs_short && pieces.size() > 1 && bytes / pieces.size() < kShort;
   return runs ? Frame::Way::Runs : Frame::Way::OneByOne;
 }
 
@@ -53,9 +48,11 @@ void Loader::enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t&
 
 Loader::Loaded Loader::load(std::span<const Piece> pieces) {
   Loaded loaded;
-  const bool copied = is_copied(pieces.front().from);
+  const auto reached = [&](const Piece& piece) {
+    return piece.from.is_reached(options_.reaches_device);
+  };
   const auto other = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-    return is_copied(piece.from) != copied;
+    return reached(piece) != reached(pieces.front());
   });
   pieces = pieces.first(static_cast<size_t>(other - pieces.begin()));
   loaded.way = way_of(pieces);

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,7 +54,6 @@ class Loader {
   void rest() { staging_.rest(); }
 
  private:
-  [[nodiscard]] bool is_copied(const Place& from) const;
   [[nodiscard]] Frame::Way way_of(std::span<const Piece> pieces) const;
   bool place(Outbox::Item& item, Frame::Way way);
   void enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first);

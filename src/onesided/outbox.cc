@@ -61,10 +61,7 @@ bool Outbox::progress() {
 }
 
 bool Outbox::touches(const Region& region) const {
-  const auto use = [&](const Item& item) {
-    return std::any_of(item.uses.begin(), item.uses.end(),
-                       [&](const Use& one) { return one.is_of(region); });
-  };
+  const auto use = [&](const Item& item) { return are_of(item.uses, region); };
   return std::any_of(waiting_.begin(), waiting_.end(), use) ||
          std::any_of(posted_.begin(), posted_.end(), use);
 }

@@ -57,7 +57,7 @@ class Outbox {
     waiting_.clear();
     posted_.clear();
   }
-  /// Of all items that have not left.
+  /// Bytes, and number, of the items that have not left.
   [[nodiscard]] size_t bytes() const { return bytes_; }
   [[nodiscard]] size_t size() const { return waiting_.size() + posted_.size(); }
 

@@ -2,6 +2,7 @@
 // a peer that is late finds nothing, instead of what came to lie there.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,11 @@ struct Place {
   std::byte* data = nullptr;
   bool on_device = false;
   bool registered = false;
+  /// Whether a channel moves it without a copy; one that `reaches_device` does so where its
+  /// transport knows the memory.
+  [[nodiscard]] bool is_reached(bool reaches_device) const {
+    return !on_device || (registered && reaches_device);
+  }
 };
 
 /// Keeps a region's memory in use.
@@ -60,6 +66,11 @@ class Use {
  private:
   std::shared_ptr<Region> region_;
 };
+
+/// Whether one of them is of `region`.
+[[nodiscard]] inline bool are_of(const std::vector<Use>& uses, const Region& region) {
+  return std::any_of(uses.begin(), uses.end(), [&](const Use& one) { return one.is_of(region); });
+}
 
 /// An endpoint's regions. Thread-safe.
 class Regions {

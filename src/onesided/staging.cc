@@ -23,7 +23,7 @@ ChunkPool::~ChunkPool() {
 Status ChunkPool::reserve() {
   const std::lock_guard lock(mutex_);
   free_.reserve(n_chunks_);
-  while (free_.size() < n_chunks_) {
+  for (; n_pinned_ < n_chunks_; ++n_pinned_) {
     HETCCL_ASSIGN(void* const memory, device_.allocate_pinned(chunk_bytes_));
     free_.push_back(static_cast<std::byte*>(memory));
   }
@@ -128,7 +128,9 @@ uint64_t Stager::reached() const {
   return std::max(before, now);
 }
 
+// Asked at every poll of every link.
 Status Stager::status() const {
+  if (!failed_.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(mutex_);
   return status_;
 }

@@ -27,7 +27,7 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
   ~ChunkPool();
   [[nodiscard]] size_t chunk_bytes() const { return chunk_bytes_; }
   [[nodiscard]] size_t most_of_link() const { return n_chunks_ / 2; }
-  /// Pins all of them. SystemError where the host has no such memory.
+  /// Pins all of them, once. SystemError where the host has no such memory.
   Status reserve();
   /// Null where all are in use.
   Chunk take();
@@ -38,6 +38,7 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
   device::Device& device_;
   const size_t chunk_bytes_, n_chunks_;
   std::mutex mutex_;
+  size_t n_pinned_ = 0;
   std::vector<std::byte*> free_;
 };
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -71,8 +72,7 @@ class Transfer {
  public:
   using Hook = std::function<void(const Status&)>;
   struct Options {
-    Bytes notification{};
-    bool notifies = false;
+    std::optional<Bytes> notification{};  ///< for the peer, once all has moved
     TimePoint deadline = TimePoint::max();
     Gates::Gate gate{};  ///< it begins once that is open
   };

@@ -1,4 +1,4 @@
-// What endpoints tell each other: frames, greetings, and the metadata that users carry.
+// Parses all that endpoints tell each other: frames, greetings, and the metadata that users carry.
 #include "fuzz/fuzz.h"
 #include "onesided/greeting.h"
 #include "onesided/protocol.h"
@@ -15,7 +15,7 @@ std::vector<fuzz::Bytes> fuzz::seeds() {
   Metadata metadata{"decode-0", {}, {{5, 100, 3, "layer 0"}}};
   metadata.door.fill(0xab);
   const std::string text = encode(metadata);
-  const Greeting greeting{kProtocol, "a", "host", "name", 5, true, true, 7, {{"tcp", {1, 2, 3}}}};
+  const Greeting greeting{kProtocol, "a", "host", "name", 5, true, 7, {{"tcp", {1, 2, 3}}}};
   return {encode(put), encode(done), {text.begin(), text.end()}, encode(greeting)};
 }
 

@@ -20,7 +20,7 @@ inline TimePoint soon() {
   return steady_clock().now() + fake::kHang;
 }
 
-/// Where an endpoint's memory is, and how it talks.
+/// One kind of endpoint: where its memory is, and how it talks.
 struct Kind {
   bool on_device = false;
   std::string host;  ///< endpoints of one share memory
@@ -49,7 +49,7 @@ class End {
       adaptors = comm::adaptors_with(std::move(device));
     }
     runtime_ = std::move(comm::Runtime::create(config, std::move(adaptors))).value();
-    auto made = Endpoint::create(*runtime_, {name, "", 0});
+    auto made = Endpoint::create(*runtime_, {name, ""});
     REQUIRE_MESSAGE(made.ok(), made.status().message());
     endpoint_ = std::move(made).value();
     if (device_ != nullptr) stream_ = device_->create_stream().value();

@@ -65,7 +65,7 @@ TEST_CASE("metadata comes out as it went in, and what is none is refused by name
 }
 
 TEST_CASE("greetings come out as they went in") {
-  Greeting greeting{kProtocol, "a", "host", "name", 5, true, true, 7, {{"tcp", {1, 2, 3}}}};
+  Greeting greeting{kProtocol, "a", "host", "name", 5, true, 7, {{"tcp", {1, 2, 3}}}};
   const auto read = greeting_from(encode(greeting));
   REQUIRE(read.ok());
   CHECK(read.value().addresses == greeting.addresses);

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from hetccl.kv.errors import KvError, check_integer, check_list, check_text
+from hetccl.kv.errors import KvError, check_integer, check_list, check_text, read_object
 from hetccl.kv.layout import Layout, check_apart, count_of
 
 VERSION = 1
@@ -117,14 +117,7 @@ class Description:
     def from_bytes(cls, data: bytes) -> Description:
         """Reads the result of `to_bytes`, from a peer that is not trusted. Raises KvError that
         names the wrong field."""
-        if len(data) > MOST_BYTES:
-            raise KvError(f"a description takes {len(data)} bytes, and {MOST_BYTES} is the most")
-        try:
-            values = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise KvError(f"a description is no JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise KvError("a description is no JSON object")
+        values = read_object("a description", data, MOST_BYTES)
         if values.get("version") != VERSION:
             raise KvError(
                 f"a description of version {str(values.get('version'))[:20]}: this hetccl reads "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 LARGEST = 1 << 50  # bytes of a region, and so every offset and stride
@@ -30,3 +31,17 @@ def check_list(name: str, value: Any, low: int, high: int) -> list[Any]:
     if not isinstance(value, list | tuple) or not low <= len(value) <= high:
         raise KvError(f"{name} is {value!r:.80}: it must be a list of {low} to {high}")
     return list(value)
+
+
+def read_object(what: str, data: bytes | str, most: int) -> dict[str, Any]:
+    """Returns the JSON object in `data`, at most `most` long. Raises KvError that says `what` it
+    should have been."""
+    if len(data) > most:
+        raise KvError(f"{what} takes {len(data)} bytes, and {most} is the most")
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise KvError(f"{what} is no JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise KvError(f"{what} is no JSON object")
+    return values

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hetccl.kv.errors import KvError, check_integer, check_list, check_text
+from hetccl.kv.errors import KvError, check_integer, check_list, check_text, read_object
 from hetccl.kv.shares import Share
 from hetccl.kv.wire import ENCODINGS, Segment
 
@@ -126,13 +126,8 @@ def encode(kind: str, token: str, **values: Any) -> bytes:
 
 def decode(data: bytes) -> tuple[str, str, dict[str, Any]]:
     """Returns kind, session token and checked fields. Raises KvError that names a wrong field."""
-    if len(data) > MOST_BYTES:
-        raise KvError(f"a message takes {len(data)} bytes of {MOST_BYTES}")
-    try:
-        values = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise KvError(f"a message is no JSON: {error}") from None
-    if not isinstance(values, dict) or values.pop("v", None) != VERSION:
+    values = read_object("a message", data, MOST_BYTES)
+    if values.pop("v", None) != VERSION:
         raise KvError(f"a message is not of version {VERSION}: run the same hetccl at both ends")
     kind, token = values.pop("k", None), check_text("s", values.pop("s", None), 64)
     if not isinstance(kind, str) or kind not in SCHEMA:

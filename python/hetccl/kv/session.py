@@ -7,6 +7,7 @@ import dataclasses
 import json
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +16,7 @@ from hetccl._lib import HetcclError
 from hetccl.endpoint import MAX_NOTIFICATION
 from hetccl.kv import messages
 from hetccl.kv.description import Description
-from hetccl.kv.errors import KvError, check_integer, check_text
+from hetccl.kv.errors import KvError, check_integer, check_text, read_object
 from hetccl.kv.metrics import Metrics
 from hetccl.kv.pack import Blocks, Cache
 from hetccl.kv.plan import LEAST_PIECE
@@ -94,7 +95,7 @@ class Peer:
         return int(self.links[0].number)
 
 
-class Session:
+class Session(ABC):
     """The base of `Sender` and `Receiver`. Not thread-safe: one thread makes all calls.
 
     Registers the memory of `cache` and staging with `endpoint`, a `hetccl.Endpoint` that serves
@@ -221,34 +222,34 @@ class Session:
 
     # The subclasses' parts.
 
+    @abstractmethod
     def _start(self) -> None:
         """Makes the subclass's records."""
-        raise NotImplementedError
 
     @property
-    def _is_idle(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _is_idle(self) -> bool: ...
 
-    def _check_peer(self, description: Description) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _check_peer(self, description: Description) -> None: ...
 
+    @abstractmethod
     def _handle(self, peer: Peer, via: Any, kind: str, values: dict[str, Any]) -> None:
         """Takes a message that came by the link `via`."""
-        raise NotImplementedError
 
-    def _step(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _step(self) -> None: ...
 
-    def _abort_all(self, cause: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _abort_all(self, cause: str) -> None: ...
 
+    @abstractmethod
     def _forget_peer(self, peer: Peer, cause: str) -> None:
         """Fails the hand-offs of a peer whose connection is closed: no byte moves any more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _renewable(self, peer: Peer) -> Iterable[tuple[int, float]]:
         """Returns number and lease of the hand-offs that this end keeps alive."""
-        raise NotImplementedError
 
     # Peers and messages.
 
@@ -370,13 +371,8 @@ class Session:
 
 def _read_metadata(metadata: str) -> dict[str, Any]:
     """Returns the facts of a session's metadata. Raises KvError that names a wrong field."""
-    if len(metadata) > 2 * messages.MOST_BYTES:
-        raise KvError(f"metadata takes {len(metadata)} bytes")
-    try:
-        values = json.loads(metadata)
-    except (ValueError, RecursionError) as error:
-        raise KvError(f"metadata is no JSON: {error}") from None
-    if not isinstance(values, dict) or values.pop("version", None) != messages.VERSION:
+    values = read_object("metadata", metadata, 2 * messages.MOST_BYTES)
+    if values.pop("version", None) != messages.VERSION:
         raise KvError(
             f"metadata is not of version {messages.VERSION}: run the same hetccl at both ends"
         )

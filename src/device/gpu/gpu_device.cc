@@ -104,7 +104,7 @@ constexpr std::chrono::seconds kLongestTrial{2};
 // A kernel copies so much before a copy engine has begun.
 constexpr size_t kKernelBytes = size_t{64} << 10U;
 
-// Of many copies those up to this length begin together.
+// Copies up to this length begin together, where there are many.
 constexpr size_t kListed = size_t{256} << 10U;
 
 // The one block of a batch does so much in the time that another launch would take.
