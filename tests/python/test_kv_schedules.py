@@ -4,7 +4,7 @@ import pytest
 from kv_schedules import Schedule
 from patience import WHOLE
 
-SCHEDULES, PARTS = 300 if WHOLE else 96, 6
+SCHEDULES, PARTS = (300, 6) if WHOLE else (100, 2)
 
 
 def play(seed):
