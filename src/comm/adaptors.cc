@@ -148,7 +148,7 @@ TransportRow tcp() {
           .score = transport::score_tcp,
           .left_out = [](const Config&) { return std::string(); },
           .make = [](const Config& config, const Log& log,
-                     Waker&) { return transport::make_tcp_transport(config, log); }};
+                     const Means&) { return transport::make_tcp_transport(config, log); }};
 }
 
 TransportRow shm() {
@@ -157,8 +157,10 @@ TransportRow shm() {
           .left_out = [](const Config& config) -> std::string {
             return config.transport_shm ? "" : "switched off by HETCCL_SHM=0";
           },
-          .make = [](const Config&, const Log& log,
-                     Waker& waker) { return transport::make_shm_transport(&waker, log); }};
+          .make =
+              [](const Config&, const Log& log, const Means& means) {
+                return transport::make_shm_transport(&means.waker, log, means.crew);
+              }};
 }
 
 // Says why a transport that does not encrypt is not used; `what` moves its data.
@@ -178,7 +180,7 @@ TransportRow verbs() {
           .score = transport::score_verbs,
           .left_out = [](const Config& config) { return why_left_out(config, "verbs", "RDMA"); },
           .make = [](const Config& config, const Log& log,
-                     Waker&) { return transport::make_verbs_transport(config, log); },
+                     const Means&) { return transport::make_verbs_transport(config, log); },
           .optional = true};
 }
 
@@ -191,7 +193,7 @@ TransportRow ncclnet() {
             return why_left_out(config, "ncclnet", "a net plug-in");
           },
           .make = [](const Config& config, const Log& log,
-                     Waker&) { return transport::make_ncclnet_transport(config, log); },
+                     const Means&) { return transport::make_ncclnet_transport(config, log); },
           .optional = true};
 }
 
@@ -224,23 +226,24 @@ GpuRow row_of(const FoundAdaptor& of, const FoundAdaptor& library) {
 
 // An adaptor's transport.
 TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
-  return {
-      .name = transport::name_of_transport(*adaptor),
-      .score =
-          [adaptor, named_twice](const transport::ChannelEnd& local,
-                                 const transport::ChannelEnd& peer) {
-            return named_twice ? 0 : transport::score_adaptor(*adaptor, local, peer);
+  return {.name = transport::name_of_transport(*adaptor),
+          .score =
+              [adaptor, named_twice](const transport::ChannelEnd& local,
+                                     const transport::ChannelEnd& peer) {
+                return named_twice ? 0 : transport::score_adaptor(*adaptor, local, peer);
+              },
+          .left_out = [adaptor, named_twice](const Config& config) -> std::string {
+            if (named_twice) return "another adaptor's has the same name and version";
+            return config.encrypt && !transport::encrypts(*adaptor)
+                       ? "it does not encrypt, and HETCCL_ENCRYPT=1"
+                       : "";
           },
-      .left_out = [adaptor, named_twice](const Config& config) -> std::string {
-        if (named_twice) return "another adaptor's has the same name and version";
-        return config.encrypt && !transport::encrypts(*adaptor)
-                   ? "it does not encrypt, and HETCCL_ENCRYPT=1"
-                   : "";
-      },
-      .make = [adaptor](const Config& config, const Log& log,
-                        Waker&) { return transport::make_adaptor_transport(adaptor, config, log); },
-      .optional = true,
-      .found = true};
+          .make =
+              [adaptor](const Config& config, const Log& log, const Means&) {
+                return transport::make_adaptor_transport(adaptor, config, log);
+              },
+          .optional = true,
+          .found = true};
 }
 
 }  // namespace

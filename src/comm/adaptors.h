@@ -53,13 +53,19 @@ struct GpuRow {
   std::function<Result<LoadedLibrary>(const Config&, const std::string& runtime)> load_library;
 };
 
+/// The process's own, which its transports share.
+struct Means {
+  Waker& waker;  ///< what the engine sleeps on
+  std::shared_ptr<Crew> crew;
+};
+
 struct TransportRow {
   std::string name;
   transport::Score score;
   /// Empty, or why the configuration leaves it out.
   std::function<std::string(const Config&)> left_out;
-  /// `waker` is what the engine sleeps on.
-  std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&, Waker&)>
+  std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&,
+                                                              const Means&)>
       make;
   /// An adaptor's, or for hardware that some hosts have: without it the process goes on.
   bool optional = false;

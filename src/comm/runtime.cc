@@ -111,7 +111,7 @@ Status Runtime::open_connections() {
 Status Runtime::open_transports() {
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
-    auto made = row.make(config_, log_, engine_->waker());
+    auto made = row.make(config_, log_, {engine_->waker(), crew_});
     // A wish of the user's that cannot be granted is an error.
     const bool asked = made.status().code() == ErrorCode::InvalidArgument && !row.found;
     if (!made.ok() && row.optional && !asked) {

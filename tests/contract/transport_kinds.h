@@ -11,6 +11,7 @@
 #include "fake/fake_verbs.h"
 #include "fake/net_plugin.h"
 #include "fake/transport_adaptor.h"
+#include "host/crew.h"
 #include "transport/adaptor/adaptor_transport.h"
 #include "transport/ncclnet/frame.h"
 #include "transport/ncclnet/ncclnet_transport.h"
@@ -62,7 +63,11 @@ inline Kind ncclnet_kind(const char* name, int version, bool difficult = false) 
 }
 
 inline std::vector<Kind> kinds() {
-  const auto shm = [] { return make_shm_transport(nullptr, Log{LogLevel::Error, -1}); };
+  const auto shm = [](int threads) {
+    return [threads] {
+      return make_shm_transport(nullptr, Log{LogLevel::Error, -1}, std::make_shared<Crew>(threads));
+    };
+  };
   const auto adaptor = [] {
     return make_adaptor_transport(adaptor::check(&fake::transport_adaptor(), "fake", {}).value(),
                                   Config(), Log{LogLevel::Error, -1});
@@ -108,7 +113,8 @@ inline std::vector<Kind> kinds() {
           ncclnet_kind("ncclnet, interface 8", 8),
           ncclnet_kind("ncclnet, interface 10, slow, encrypted connection", 10, true),
           ncclnet_kind("ncclnet, interface 12", 12),
-          {"shm", shm, true, 300'000, false}};
+          {"shm", shm(1), true, 300'000, false},
+          {"shm, 3 threads", shm(3), true, 300'000, false}};
 }
 
 }  // namespace hetccl::transport

@@ -3,7 +3,23 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host/crew.h"
+
 namespace hetccl::transport::shm {
+
+namespace {
+
+// Both, where the ring's end cuts what is copied.
+void copy(const Copy& first, const Copy& second, Crew* crew) {
+  if (crew != nullptr) {
+    const Copy both[] = {first, second};
+    return crew->copy(both);
+  }
+  if (first.bytes > 0) std::memcpy(first.dst, first.src, first.bytes);
+  if (second.bytes > 0) std::memcpy(second.dst, second.src, second.bytes);
+}
+
+}  // namespace
 
 size_t RingWriter::room(size_t wanted) {
   if (kRingBytes - (written_ - read_) < wanted) {
@@ -15,12 +31,11 @@ size_t RingWriter::room(size_t wanted) {
   return kRingBytes - (written_ - read_);
 }
 
-void RingWriter::write(const void* data, size_t bytes) {
+void RingWriter::write(const void* data, size_t bytes, Crew* crew) {
   const size_t at = written_ % kRingBytes;
   const size_t first = std::min(bytes, kRingBytes - at);
   const auto* from = static_cast<const std::byte*>(data);
-  if (first > 0) std::memcpy(ring_.bytes + at, from, first);
-  if (bytes > first) std::memcpy(ring_.bytes, from + first, bytes - first);
+  copy({ring_.bytes + at, from, first}, {ring_.bytes, from + first, bytes - first}, crew);
   written_ += bytes;
 }
 
@@ -29,12 +44,11 @@ size_t RingReader::available(size_t wanted) {
   return written_ - read_;
 }
 
-void RingReader::read(void* out, size_t bytes) {
+void RingReader::read(void* out, size_t bytes, Crew* crew) {
   const size_t at = read_ % kRingBytes;
   const size_t first = std::min(bytes, kRingBytes - at);
   auto* to = static_cast<std::byte*>(out);
-  if (first > 0) std::memcpy(to, ring_.bytes + at, first);
-  if (bytes > first) std::memcpy(to + first, ring_.bytes, bytes - first);
+  copy({to, ring_.bytes + at, first}, {to + first, ring_.bytes, bytes - first}, crew);
   read_ += bytes;
 }
 

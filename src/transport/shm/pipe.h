@@ -7,6 +7,10 @@
 
 #include "transport/shm/segment.h"
 
+namespace hetccl {
+class Crew;
+}
+
 namespace hetccl::transport::shm {
 
 /// The writing end of a ring. What is written shows to the reader at `publish`.
@@ -15,8 +19,8 @@ class RingWriter {
   explicit RingWriter(Ring& ring) : ring_(ring) {}
   /// Free bytes; refreshed from the reader where there seem to be fewer than `wanted`.
   size_t room(size_t wanted);
-  /// `bytes` must not exceed the room.
-  void write(const void* data, size_t bytes);
+  /// `bytes` must not exceed the room. `crew` (may be null) helps.
+  void write(const void* data, size_t bytes, Crew* crew = nullptr);
   void publish() { ring_.written.store(written_); }
 
  private:
@@ -33,7 +37,7 @@ class RingReader {
   /// More than the ring holds means that the other end is broken: `sane()` is false then.
   size_t available(size_t wanted);
   [[nodiscard]] bool sane() const { return written_ - read_ <= kRingBytes; }
-  void read(void* out, size_t bytes);
+  void read(void* out, size_t bytes, Crew* crew = nullptr);
   /// The same, and leaves it to be read.
   void peek(void* out, size_t bytes) const { RingReader(*this).read(out, bytes); }
   void publish() { ring_.read.store(read_); }

@@ -8,6 +8,9 @@ namespace {
 
 // The other end starts on a piece while this one goes on with the next.
 constexpr size_t kPieceBytes = 64 << 10;
+// The same where a crew copies: several threads are worth while from here on.
+constexpr size_t kSharedPieceBytes = 256 << 10;
+static_assert(kSharedPieceBytes + kHeaderBytes <= kRingBytes / 2);
 // What a post may move before it returns.
 constexpr size_t kPostBudget = 1 << 20;
 
@@ -15,7 +18,18 @@ void spend(size_t* budget, size_t bytes) {
   *budget -= std::min(*budget, bytes);
 }
 
+// How much to copy now, of `wanted`, where there is so much. A crew's piece is awaited whole: where
+// half the ring is empty the writer has room for it, and where it is not, the reader has it.
+size_t what_moves(size_t wanted, size_t there) {
+  return there < wanted && wanted > kPieceBytes ? 0 : std::min(wanted, there);
+}
+
 }  // namespace
+
+size_t Channels::piece_of(size_t left) const {
+  const bool shared = left >= kSharedPieceBytes && crew != nullptr && crew->threads() > 1;
+  return shared ? kSharedPieceBytes : std::min(left, kPieceBytes);
+}
 
 ShmChannel::ShmChannel(int peer, int side, SharedMemory memory, RemoteWaker waker,
                        std::shared_ptr<Channels> channels)
@@ -99,9 +113,11 @@ bool ShmChannel::send(size_t* budget) {
       header_sent_ = true;
       bytes = kHeaderBytes;
     }
-    const size_t wanted = std::min(transfer.bytes - sent_, kPieceBytes);
-    const size_t piece = std::min(wanted, out_.room(wanted));
-    if (piece > 0) out_.write(static_cast<const std::byte*>(transfer.data) + sent_, piece);
+    const size_t wanted = channels_->piece_of(transfer.bytes - sent_);
+    const size_t piece = what_moves(wanted, out_.room(wanted));
+    if (piece > 0)
+      out_.write(static_cast<const std::byte*>(transfer.data) + sent_, piece,
+                 channels_->crew.get());
     sent_ += piece;
     bytes += piece;
     if (bytes == 0) break;
@@ -128,14 +144,15 @@ bool ShmChannel::receive(size_t* budget) {
       moved = true;
     }
     const Parcel& transfer = recvs_.front();
-    const size_t wanted = std::min(transfer.bytes - received_, kPieceBytes);
-    const size_t piece = std::min(wanted, in_.available(wanted));
+    const size_t wanted = channels_->piece_of(transfer.bytes - received_);
+    const size_t piece = what_moves(wanted, in_.available(wanted));
     if (!in_.sane()) {
       fail(error(ErrorCode::RemoteError, "rank %d broke the ring of its channel", peer_));
       return true;
     }
     if (piece == 0 && wanted > 0) break;
-    if (piece > 0) in_.read(static_cast<std::byte*>(transfer.data) + received_, piece);
+    if (piece > 0)
+      in_.read(static_cast<std::byte*>(transfer.data) + received_, piece, channels_->crew.get());
     received_ += piece;
     in_.publish();
     ring_if_asleep();

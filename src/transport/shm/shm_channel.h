@@ -8,6 +8,7 @@
 
 #include "base/fifo.h"
 #include "base/shared_memory.h"
+#include "host/crew.h"
 #include "transport/message.h"
 #include "transport/shm/pipe.h"
 #include "transport/shm/segment.h"
@@ -18,7 +19,12 @@ class ShmChannel;
 
 /// What the channels of one transport share; kept alive by whichever goes last.
 struct Channels {
-  std::mutex mutex;  ///< held while `all` is walked or changed
+  explicit Channels(std::shared_ptr<Crew> helpers) : crew(std::move(helpers)) {}
+  /// How much to copy at a time where so much of a message is left.
+  [[nodiscard]] size_t piece_of(size_t left) const;
+
+  const std::shared_ptr<Crew> crew;  ///< may be null
+  std::mutex mutex;                  ///< held while `all` is walked or changed
   std::vector<ShmChannel*> all;
   std::atomic<uint64_t> bytes_sent{0};
 };

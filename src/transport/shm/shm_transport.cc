@@ -48,8 +48,8 @@ Result<SharedMemoryAddress> decode(const Address& bytes) {
 
 class ShmTransport final : public Transport, public ShmSource {
  public:
-  ShmTransport(Waker* waker, const Log& log)
-      : channels_(std::make_shared<Channels>()), connector_(waker, log) {}
+  ShmTransport(Waker* waker, const Log& log, std::shared_ptr<Crew> crew)
+      : channels_(std::make_shared<Channels>(std::move(crew))), connector_(waker, log) {}
 
   [[nodiscard]] std::string name() const override { return "shm"; }
   Result<Address> listen() override;
@@ -144,8 +144,9 @@ void ShmTransport::set_sleeping(bool sleeping) {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_shm_transport(Waker* waker, const Log& log) {
-  return std::unique_ptr<Transport>(std::make_unique<ShmTransport>(waker, log));
+Result<std::unique_ptr<Transport>> make_shm_transport(Waker* waker, const Log& log,
+                                                      std::shared_ptr<Crew> crew) {
+  return std::unique_ptr<Transport>(std::make_unique<ShmTransport>(waker, log, std::move(crew)));
 }
 
 int score_shm(const ChannelEnd& local, const ChannelEnd& peer) {
