@@ -211,10 +211,14 @@ const net::Key* Coordinator::key_of(const net::Hello& hello) const {
   if (const auto job = jobs_.find(hello.communicator); job != jobs_.end()) {
     return &job->second.key;
   }
-  for (const Ended& ended : ended_) {
-    if (ended.communicator == hello.communicator) return &ended.key;
-  }
-  return nullptr;
+  const Ended* ended = find_ended(hello.communicator);
+  return ended != nullptr ? &ended->key : nullptr;
+}
+
+const Coordinator::Ended* Coordinator::find_ended(uint64_t communicator) const {
+  const auto is_it = [&](const Ended& ended) { return ended.communicator == communicator; };
+  const auto found = std::ranges::find_if(ended_, is_it);
+  return found != ended_.end() ? &*found : nullptr;
 }
 
 // A rank of the job that is set differently ends it. One that has another secret file cannot prove
@@ -234,16 +238,21 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
     const std::shared_ptr<Job> job = entry->second.job;  // joining may end it
     return job->join(std::move(connection), std::move(join));
   }
-  const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const Ended& candidate) {
-    return candidate.communicator == communicator;
-  });
-  connection->send(
-      encode(FrameType::Failed, ended != ended_.end() ? ended->answer : job_is_over()));
+  const Ended* ended = find_ended(communicator);
+  connection->send(encode(FrameType::Failed, ended != nullptr ? ended->answer : job_is_over()));
   connection->finish();
 }
 
 void Coordinator::open_door(uint64_t number, net::Key key, OnKnock on_knock) {
   doors_.emplace(number, Door{std::move(key), std::move(on_knock)});
+}
+
+void Coordinator::close_door(uint64_t number) {
+  auto door = doors_.extract(number);
+  if (door.empty()) return;
+  remember({number,
+            std::move(door.mapped().key),
+            {ErrorCode::RemoteError, -1, "whoever opened at this id has closed"}});
 }
 
 void Coordinator::withdraw(uint64_t communicator) {
@@ -255,11 +264,15 @@ void Coordinator::withdraw(uint64_t communicator) {
 
 void Coordinator::knock(uint64_t number, Connection& connection, std::span<const uint8_t> words) {
   const auto door = doors_.find(number);
-  const Status answer = door != doors_.end()
-                            ? door->second.on_knock(words)
-                            : error(ErrorCode::InvalidUsage, "nobody opens at this id");
-  connection.send(answer.ok() ? encode_empty(FrameType::Heard)
-                              : encode(FrameType::Failed, {answer.code(), -1, answer.message()}));
+  if (door == doors_.end()) {
+    const Failure nobody = {ErrorCode::InvalidUsage, -1, "nobody opens at this id"};
+    const Ended* ended = find_ended(number);
+    connection.send(encode(FrameType::Failed, ended != nullptr ? ended->answer : nobody));
+  } else if (const Status answer = door->second.on_knock(words); answer.ok()) {
+    connection.send(encode_empty(FrameType::Heard));
+  } else {
+    connection.send(encode(FrameType::Failed, {answer.code(), -1, answer.message()}));
+  }
   connection.finish();
 }
 
@@ -268,7 +281,11 @@ void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& fa
   if (entry == jobs_.end()) return;
   Entry& over = finished_.insert(jobs_.extract(entry)).position->second;
   clear_soon();
-  ended_.push_back({communicator, over.key, failure.value_or(job_is_over())});
+  remember({communicator, over.key, failure.value_or(job_is_over())});
+}
+
+void Coordinator::remember(Ended ended) {
+  ended_.push_back(std::move(ended));
   if (ended_.size() > kRememberedEnds) ended_.pop_front();
 }
 

@@ -42,7 +42,8 @@ class Coordinator {
   void withdraw(uint64_t communicator);
   /// Hands the words of everybody who knocks there to `on_knock`, and its answer back.
   void open_door(uint64_t number, net::Key key, OnKnock on_knock);
-  void close_door(uint64_t number) { doors_.erase(number); }
+  /// Those who knock later are told that it is closed, as long as it is among the latest few.
+  void close_door(uint64_t number);
   /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
   /// process that has not left.
   void farewell(const std::map<uint64_t, int32_t>& abandoned);
@@ -63,7 +64,7 @@ class Coordinator {
     net::Key key;
     OnKnock on_knock;
   };
-  /// What a late rank is told of a communicator that has ended.
+  /// The answer to a late rank of a communicator that has ended, or at a door that is closed.
   struct Ended {
     uint64_t communicator = 0;
     net::Key key;
@@ -81,6 +82,8 @@ class Coordinator {
   void on_disagreement(const net::Hello& hello, bool proven, const Status& why);
   void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);
   void knock(uint64_t number, Connection& connection, std::span<const uint8_t> words);
+  void remember(Ended ended);
+  [[nodiscard]] const Ended* find_ended(uint64_t communicator) const;  // null: none
   void on_end(uint64_t communicator, const std::optional<Failure>& failure);
   void remove(uint64_t newcomer);
   void clear_soon();

@@ -148,6 +148,7 @@ class Endpoint {
 
   comm::Runtime& runtime_;
   const EndpointOptions options_;
+  std::string device_name_;  // "cuda" has become "cuda:0"
   device::Device* device_ = nullptr;
   bool on_device_ = false;  // hosts do not reach its memory
   DeviceSide device_side_;
