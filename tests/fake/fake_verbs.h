@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ namespace hetccl::fake {
 /// What the fabric does, for all devices. Set before a transport is made, read afterwards.
 struct VerbsFabric {
   std::vector<std::string> devices = {"fake0"};
-  int ports = 1;  ///< of each device; port p of device d has 10.0.d.p
+  std::vector<std::string> folders{};  ///< theirs in sysfs; none where there are fewer
+  int ports = 1;                       ///< of each device; port p of device d has 10.0.d.p
   uint8_t link = transport::verbs::abi::kLinkEthernet;
   int port_state = transport::verbs::abi::kPortActive;
   /// Entries of a port's table: link-local, version 1 over IPv4, version 2 over IPv4.
@@ -49,6 +51,7 @@ struct VerbsFabric {
   uint64_t overflows = 0;   ///< completions that a queue had no room for
   uint64_t violations = 0;  ///< memory that was not registered, or is no longer; destroyed in use
   uint64_t posts = 0, polls = 0, arms = 0, events = 0;
+  std::map<std::string, uint64_t> carried;  ///< bytes that devices have sent
   int fork_inits = 0;
   int64_t regions = 0, dmabuf_regions = 0, queue_pairs = 0;
   uint64_t registered = 0;    ///< regions so far

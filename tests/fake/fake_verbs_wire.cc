@@ -174,6 +174,7 @@ int deliver(Pair& from, const Request& request) {
   if (opcode == abi::kRdmaRead) return read_remote(from, to, request);
   const auto bytes = gather(from, request);
   if (!bytes) return ++state().fabric.violations, kLocalProtection;
+  state().fabric.carried[static_cast<OpenDevice*>(from.context)->name] += bytes->size();
   if (opcode == abi::kRdmaWrite) return write_remote(to, request.order, *bytes);
   if (to.receives.empty()) return ++state().fabric.not_ready, abi::kWcRnrExceeded;
   const abi::Sge slot = to.receives.front().second;

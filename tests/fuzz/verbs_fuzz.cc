@@ -44,7 +44,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::require(offers.size() <= kMaxOffers, "ports are bounded");
     fuzz::require(encode(endpoint.value()) == transport::Address(data, data + size),
                   "an address is what was read");
-    const auto pair = choose_pair(offers, offers, 3, 4, Reach::Named);
+    auto theirs = offers;
+    Greeting greeting{};
+    std::copy_n(data, std::min(size, greeting.size()), greeting.begin());
+    const bool greeted = take_greeting(greeting, theirs).ok();
+    fuzz::require(!greeted || greet(theirs) == greeting, "a greeting is what was read");
+    const auto pair = choose_pair({3, 4, offers, theirs, Reach::Named});
     fuzz::require(!pair || (pair->first < offers.size() && pair->second < offers.size()),
                   "a pair is of ports that there are");
   }

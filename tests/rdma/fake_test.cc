@@ -13,6 +13,7 @@
 #include "fake/captured_stderr.h"
 #include "fake/fake_verbs.h"
 #include "fake/patience.h"
+#include "fake/sysfs.h"
 #include "fake/thread.h"
 #include "transport/verbs/frame.h"
 #include "transport/verbs/locked_memory.h"
@@ -342,6 +343,26 @@ TEST_CASE("queue pairs connect over InfiniBand, over second ports, and over othe
       CHECK(fabric.violations == 0);
     }
   }
+}
+
+// Ranks of a host sit where their cores are. The far device comes first.
+TEST_CASE("a channel goes by the device that is near to its rank") {
+  const fake::Sysfs sys;
+  const std::string cores = net::place_of_rank("").cores;
+  constexpr const char* kFar = "pci0000:00/0000:00:01.0";
+  constexpr const char* kNear = "pci0000:80/0000:80:01.0";
+  sys.add_device(kFar, 0, "8000");
+  sys.add_device(kNear, 1, cores);
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  fabric.devices = {"far", "near"};
+  fabric.folders = {sys.add_rdma("far", kFar), sys.add_rdma("near", kNear)};
+  for (const int first : {0, 1}) {
+    Pair pair({}, first);
+    exchange(pair);
+  }
+  CHECK(fabric.carried["far"] == 0);
+  CHECK(fabric.carried["near"] > 4 * (5 << 20));
+  CHECK(fabric.violations == 0);
 }
 
 // A rank that spins asks for no event: each would be an interrupt.

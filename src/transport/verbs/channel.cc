@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -13,8 +14,9 @@ namespace hetccl::transport::verbs {
 namespace {
 
 constexpr int kCompletionsPerTurn = 64;
-// The connection carries each end's queue pair, a byte once it receives, and when it closes how
-// many frames and chunks of its own the peer has, and how many of the peer's have arrived.
+// The connection carries each end's greeting, its queue pair, a byte once it receives, and when it
+// closes how many frames and chunks of its own the peer has, and how many of the peer's have
+// arrived.
 constexpr uint8_t kReceiving = 'R';
 constexpr size_t kGoodbyeBytes = 16;
 
@@ -26,24 +28,46 @@ Duration retry_time(const Config& config) {
 
 }  // namespace
 
-VerbsChannel::VerbsChannel(int peer, const Port& port, net::Wire wire, std::shared_ptr<Core> core)
-    : peer_(peer),
-      port_(port),
+VerbsChannel::VerbsChannel(Ends ends, net::Wire wire, std::shared_ptr<Core> core)
+    : ends_(std::move(ends)),
+      peer_(ends_.peer),
       core_(std::move(core)),
       wire_(std::move(wire)),
-      slots_(nullptr, std::free),
-      device_(core_->registry().number_of(*port_.device)) {}
+      slots_(nullptr, std::free) {}
 
-Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(int peer, const Port& port,
-                                                           net::Wire wire,
+Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(Ends ends, net::Wire wire,
                                                            std::shared_ptr<Core> core) {
   std::unique_ptr<VerbsChannel> made(
-      new VerbsChannel(peer, port, std::move(wire), std::move(core)));
-  HETCCL_TRY(made->prepare());
+      new VerbsChannel(std::move(ends), std::move(wire), std::move(core)));
+  HETCCL_TRY(made->start());
   return made;
 }
 
-Status VerbsChannel::prepare() {
+Status VerbsChannel::start() {
+  const Greeting greeting = greet(ends_.own);
+  HETCCL_TRY(write_wire(greeting.data(), greeting.size()));
+  const std::lock_guard lock(core_->mutex);
+  HETCCL_TRY(core_->add(*this, wire_.fd()));
+  read_wire();  // what the peer has said may wait in this process, where nothing polls
+  return {};
+}
+
+// Both ends know now what both ends know, and choose the same.
+Status VerbsChannel::choose_port() {
+  Greeting greeting;
+  std::copy_n(from_wire_.begin(), greeting.size(), greeting.begin());
+  from_wire_.erase(from_wire_.begin(), from_wire_.begin() + greeting.size());
+  const Status understood = take_greeting(greeting, ends_.theirs);
+  if (!understood.ok()) return defect(understood.message().c_str());
+  const auto pair = choose_pair(ends_);
+  if (!pair) return defect("it has no port that this rank's reach");  // it was there before
+  port_ = core_->ports()[pair->first];
+  device_ = core_->registry().number_of(*port_.device);
+  stage_ = Stage::Meeting;
+  return make_queue().with(format("RDMA to rank %d over %s", peer_, port_.name.c_str()));
+}
+
+Status VerbsChannel::make_queue() {
   constexpr size_t kBytes = kSlots * kSlotBytes;
   slots_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, kBytes)));
   if (slots_ == nullptr) return error(ErrorCode::SystemError, "no memory for an RDMA channel");
@@ -59,11 +83,7 @@ Status VerbsChannel::prepare() {
   for (uint32_t slot = kReceives + kSendSlots; slot-- > kReceives;) free_slots_.push_back(slot);
   uint8_t address[kQpAddressBytes];
   encode(queue_->address(), address);
-  HETCCL_TRY(write_wire(address, sizeof address));
-  const std::lock_guard lock(core_->mutex);
-  HETCCL_TRY(core_->add(*this, wire_.fd()));
-  read_wire();  // what the peer has said may wait in this process, where nothing polls
-  return {};
+  return write_wire(address, sizeof address);
 }
 
 VerbsChannel::~VerbsChannel() {
@@ -73,7 +93,7 @@ VerbsChannel::~VerbsChannel() {
 // The queue pair goes before the memory that it may reach.
 void VerbsChannel::close() {
   const std::lock_guard lock(core_->mutex);
-  if (queue_ == nullptr) return;
+  if (std::exchange(closed_, true)) return;
   core_->remove(*this);
   if (!peer_closed_) core_->unwatch(wire_.fd());
   keep(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_));
@@ -128,6 +148,7 @@ void VerbsChannel::read_wire() {
 }
 
 Status VerbsChannel::take_wire_bytes() {
+  if (stage_ == Stage::Choosing && from_wire_.size() >= kMaxOffers) HETCCL_TRY(choose_port());
   if (stage_ == Stage::Meeting && from_wire_.size() >= kQpAddressBytes) HETCCL_TRY(meet());
   if (stage_ == Stage::Connected && !from_wire_.empty()) {
     if (from_wire_.front() != kReceiving) return defect("it does not say that it receives");
@@ -156,13 +177,14 @@ Status VerbsChannel::meet() {
 }
 
 void VerbsChannel::arm() {
-  if (armed_ || ended()) return;
+  if (armed_ || ended() || queue_ == nullptr) return;
   if (!broken_) keep(queue_->arm());
   if (loopback_ != nullptr) keep(loopback_->arm());
   armed_ = true;
 }
 
 void VerbsChannel::take_event(const Device& device, const abi::AsyncEvent& event) {
+  if (queue_ == nullptr) return;
   const bool concerned =
       queue_->is_concerned(event) || (loopback_ != nullptr && loopback_->is_concerned(event));
   if (port_.device.get() != &device || !concerned) return;
@@ -174,7 +196,7 @@ void VerbsChannel::take_event(const Device& device, const abi::AsyncEvent& event
 
 bool VerbsChannel::progress() {
   if (ended()) return false;
-  const bool moved = (stage_ == Stage::Meeting || broken_ ? false : poll()) | advance();
+  const bool moved = (stage_ < Stage::Connected || broken_ ? false : poll()) | advance();
   look_for_end(moved);
   return moved || ended();
 }
@@ -229,7 +251,7 @@ Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
   if (frame.kind == FrameKind::Grant) HETCCL_TRY(accept_grant(decode_grant(bytes + kFrameBytes)));
   if (frame.kind == FrameKind::Grant || frame.kind == FrameKind::Credits) return repost(slot);
   const size_t payload = completion.bytes - kPrefixBytes;
-  const auto read_header = decode(bytes + kFrameBytes);
+  const auto read_header = transport::decode(bytes + kFrameBytes);
   if (!read_header.ok()) return defect(read_header.status().message().c_str());
   const Header& header = read_header.value();
   const bool whole = frame.kind == FrameKind::Whole;
@@ -327,7 +349,7 @@ Status VerbsChannel::repost(uint32_t slot) {
 
 // Of a message in the inbox, which was checked when it arrived.
 Header VerbsChannel::header_of(uint32_t slot) const {
-  const auto header = decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
+  const auto header = transport::decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
   return header.ok() ? header.value() : Header{};
 }
 

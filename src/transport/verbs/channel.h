@@ -5,8 +5,9 @@
 // stale registration can be met. Memory of a device is known, and no host thread touches it: from
 // slots to there its bytes come over a loopback (channel_device.cc).
 //
-// The authenticated connection over which the ends exchange their queue pairs stays open: its end
-// tells that the peer has gone.
+// Over the authenticated connection the ends first say how far their ports are from their devices,
+// by which both choose the same two, then exchange their queue pairs. The connection stays open:
+// its end tells that the peer has gone.
 #pragma once
 
 #include <array>
@@ -19,6 +20,7 @@
 #include "base/fifo.h"
 #include "net/wire.h"
 #include "transport/verbs/core.h"
+#include "transport/verbs/fabric.h"
 #include "transport/verbs/frame.h"
 #include "transport/verbs/loopback.h"
 #include "transport/verbs/queue_pair.h"
@@ -34,9 +36,9 @@ constexpr uint64_t id_of(Work work, uint32_t index) {
 
 class VerbsChannel final : public Channel, public Watched {
  public:
-  /// `wire` is connected with `peer` and authenticated. Returns before the peer has answered there;
-  /// what is posted meanwhile waits.
-  static Result<std::unique_ptr<VerbsChannel>> create(int peer, const Port& port, net::Wire wire,
+  /// `wire` is connected with the peer and authenticated. `ends.own` are `core`'s ports, with
+  /// distances. Returns before the peer has answered there; what is posted meanwhile waits.
+  static Result<std::unique_ptr<VerbsChannel>> create(Ends ends, net::Wire wire,
                                                       std::shared_ptr<Core> core);
   ~VerbsChannel() override;
 
@@ -58,7 +60,7 @@ class VerbsChannel final : public Channel, public Watched {
   void take_event(const Device& device, const abi::AsyncEvent& event);
 
  private:
-  enum class Stage : uint8_t { Meeting, Connected, Open };
+  enum class Stage : uint8_t { Choosing, Meeting, Connected, Open };
   struct Sending {
     Parcel transfer;
     bool on_device = false;
@@ -101,12 +103,14 @@ class VerbsChannel final : public Channel, public Watched {
     size_t n = 0;
   };
 
-  VerbsChannel(int peer, const Port& port, net::Wire wire, std::shared_ptr<Core> core);
-  Status prepare();
+  VerbsChannel(Ends ends, net::Wire wire, std::shared_ptr<Core> core);
+  Status start();
   // The authenticated connection.
   Status write_wire(const uint8_t* data, size_t bytes);
   void read_wire();
   Status take_wire_bytes();
+  Status choose_port();
+  Status make_queue();
   Status meet();
   // Completions.
   bool poll();
@@ -163,14 +167,16 @@ class VerbsChannel final : public Channel, public Watched {
   [[nodiscard]] Status explain(const Status& status) const;
   [[nodiscard]] Status defect(const char* what) const;
 
+  Ends ends_;
   const int peer_;
-  const Port port_;
   const std::shared_ptr<Core> core_;
+  Port port_;  // once it is chosen
   Status status_;
+  bool closed_ = false;
 
   net::Wire wire_;
   std::vector<uint8_t> from_wire_;
-  Stage stage_ = Stage::Meeting;
+  Stage stage_ = Stage::Choosing;
   bool peer_closed_ = false;
   bool broken_ = false;  // nothing more comes through the queue pair
   Status why_broken_;
@@ -181,7 +187,7 @@ class VerbsChannel final : public Channel, public Watched {
   uint64_t peer_delivered_ = 0, peer_arrived_ = 0;
   TimePoint gives_up_{};  // on what it said; not set while something moves
 
-  // Receives first, then sends.
+  // From here on once the port is chosen. Receives first, then sends.
   std::unique_ptr<uint8_t, void (*)(void*)> slots_;
   Region slots_region_;
   std::unique_ptr<QueuePair> queue_;
@@ -203,7 +209,7 @@ class VerbsChannel final : public Channel, public Watched {
   Fifo<uint32_t> inbox_;  // slots with messages that no receive has met
   uint32_t owed_ = 0;     // credits to return
   std::array<Chunk, kGrants> granted_;
-  size_t device_;  // the port's, as the registry counts
+  size_t device_ = 0;  // the port's, as the registry counts
   std::unique_ptr<Loopback> loopback_;
   Fifo<LocalCopy> copies_;  // those under way first
   size_t copying_ = 0;      // of copies_
