@@ -29,6 +29,8 @@ struct VerbsFabric {
   uint32_t inline_bytes = 220;  ///< that a queue pair takes at most
   /// Bytes move, and sends complete, fewer polls late than this; 0: at the next one.
   uint32_t late = 0;
+  /// Whether the requests of a queue pair, of which the next is of that kind, stay where they are.
+  std::function<bool(uint32_t number, int opcode)> holds;
   bool holds_sends = false;    ///< what has arrived completes at its sender once this is false
   int fail_registrations = 0;  ///< so many chunks find no memory to lock, though others end
   size_t lockable = SIZE_MAX;  ///< bytes that may be registered in a protection domain
@@ -44,6 +46,7 @@ struct VerbsFabric {
   int connect_failure = 0;  ///< an errno with which no queue pair gets ready to receive
   /// The sends and writes of a queue pair complete with `failure` from this one on; 0: none.
   uint32_t fails_from = 0;
+  std::function<bool(uint32_t number, int opcode)> fails;  ///< the same, as `holds`
   int failure = transport::verbs::abi::kWcRetryExceeded;
 
   // Counted.

@@ -139,15 +139,20 @@ TEST_CASE("ranks use the ports nearest to their devices, rails or not, in turn a
   CHECK(check(slow, ports({kSystem, kSystem}), 0, 1)->first == 1);
 }
 
-TEST_CASE("a greeting says how far each port is, and junk is refused") {
-  const auto own = ports({1, 5, 0});
-  auto theirs = ports({0, 0, 0});
-  REQUIRE(take_greeting(greet(own), theirs).ok());
-  CHECK(theirs[0].distance == 1);
-  CHECK(theirs[1].distance == 5);
-  CHECK(theirs[2].distance == 0);
-  CHECK_FALSE(take_greeting({1, 5, net::kSystem + 1}, theirs).ok());
-  CHECK_FALSE(take_greeting({1, 5, 0, 1}, theirs).ok());  // a port that there is not
+TEST_CASE("a greeting says how far each port is, and how many queue pairs; junk is refused") {
+  const Ends there{1, 0, ports({1, 5, 0}), ports({0, 0}), Reach::Subnet, 2};
+  Ends here{0, 1, ports({0, 0}), ports({0, 0, 0}), Reach::Subnet, 4};
+  REQUIRE(take_greeting(greet(there), here).ok());
+  CHECK(here.theirs[0].distance == 1);
+  CHECK(here.theirs[1].distance == 5);
+  CHECK(here.theirs[2].distance == 0);
+  CHECK(here.queues == 2);
+  CHECK(take_greeting({kMostQueues, 1, 5, net::kSystem}, here).ok());
+  CHECK(here.queues == 2);
+  CHECK_FALSE(take_greeting({1, 1, 5, net::kSystem + 1}, here).ok());
+  CHECK_FALSE(take_greeting({1, 1, 5, 0, 1}, here).ok());  // a port that there is not
+  CHECK_FALSE(take_greeting({0, 1, 5, 0}, here).ok());
+  CHECK_FALSE(take_greeting({kMostQueues + 1, 1, 5, 0}, here).ok());
 }
 
 TEST_CASE("ports in networks that may not reach each other are for who names the transport") {

@@ -62,7 +62,7 @@ struct Wire {
     wire = net::dial_handshake(std::move(*fd), hello, {secret}, nullptr, soon()).value();
   }
   void greet() {
-    Greeting greeting{};
+    Greeting greeting{1};
     REQUIRE(net::send_all(wire.fd(), greeting.data(), greeting.size(), soon()).ok());
     REQUIRE(net::recv_all(wire.fd(), greeting.data(), greeting.size(), soon()).ok());
     progress();
@@ -281,7 +281,7 @@ TEST_CASE("a peer that leaves without what it promised is noticed") {
     CHECK(wire.channel->status().message() == "connection to rank 0 closed (by that rank)");
   }
   Wire mute(false, false);
-  mute.say(Bytes(kMaxOffers - 1));
+  mute.say(Bytes(sizeof(Greeting) - 1));
   mute.wire.reset();
   mute.end_with_error();
   CHECK(mute.channel->status().message() == "connection to rank 0 closed (by that rank)");
@@ -295,7 +295,7 @@ TEST_CASE("a peer that leaves without what it promised is noticed") {
 TEST_CASE("a peer whose words about its queue pair, or its ports, are none is named") {
   fake::reset_verbs_fabric();
   Wire far(false, false);
-  far.say(Bytes(kMaxOffers, 0xff));
+  far.say(Bytes(sizeof(Greeting), 0xff));
   far.end_with_error();
   CHECK(far.channel->status().message().find("rank 0 broke the protocol") != std::string::npos);
   Wire wire(false);

@@ -1,7 +1,8 @@
-// A channel over one reliable queue pair. Short messages travel through registered slots, which the
-// receiver holds until a receive is posted; credits count them. The receiver of a longer one grants
-// parts of the posted memory, and the sender writes there. Memory that the transport does not know
-// is registered for one chunk of one message: whatever the user does with it between messages, no
+// A channel over reliable queue pairs: one for all but the chunks of long messages, which are
+// spread over all there are. Short messages travel through registered slots, which the receiver
+// holds until a receive is posted; credits count them. The receiver of a longer one grants parts of
+// the posted memory, and the sender writes there. Memory that the transport does not know is
+// registered for one chunk of one message: whatever the user does with it between messages, no
 // stale registration can be met. Memory of a device is known, and no host thread touches it: from
 // slots to there its bytes come over a loopback (channel_device.cc).
 //
@@ -29,7 +30,7 @@
 namespace hetccl::transport::verbs {
 
 /// The upper half of a work request's id; the lower is its slot, or the index of its chunk.
-enum class Work : uint64_t { Arrival = 1, Frame, Chunk };
+enum class Work : uint64_t { Arrival = 1, Frame, Chunk, Landing };
 constexpr uint64_t id_of(Work work, uint32_t index) {
   return static_cast<uint64_t>(work) << 32U | index;
 }
@@ -110,11 +111,13 @@ class VerbsChannel final : public Channel, public Watched {
   void read_wire();
   Status take_wire_bytes();
   Status choose_port();
-  Status make_queue();
+  Status make_queues();
   Status meet();
+  [[nodiscard]] bool is_concerned(const abi::AsyncEvent& event) const;
   // Completions.
   bool poll();
-  Status handle(const abi::Wc& completion);
+  bool poll(QueuePair& queue);
+  Status handle(const abi::Wc& completion, QueuePair& queue);
   Status handle_arrival(const abi::Wc& completion);
   void note_error(const abi::Wc& completion);
   bool advance();
@@ -190,7 +193,7 @@ class VerbsChannel final : public Channel, public Watched {
   // From here on once the port is chosen. Receives first, then sends.
   std::unique_ptr<uint8_t, void (*)(void*)> slots_;
   Region slots_region_;
-  std::unique_ptr<QueuePair> queue_;
+  std::vector<std::unique_ptr<QueuePair>> queues_;  // the first takes frames, too
   bool armed_ = false;
 
   Fifo<Sending> sends_;

@@ -133,18 +133,22 @@ std::optional<Pair> choose_pair(const Ends& ends) {
   return low ? chosen : Pair{chosen.second, chosen.first};
 }
 
-Greeting greet(const std::vector<Offer>& own) {
-  Greeting greeting{};
-  for (size_t i = 0; i < std::min(own.size(), kMaxOffers); ++i) greeting[i] = own[i].distance;
+Greeting greet(const Ends& ends) {
+  Greeting greeting{ends.queues};
+  for (size_t i = 0; i < std::min(ends.own.size(), kMaxOffers); ++i)
+    greeting[1 + i] = ends.own[i].distance;
   return greeting;
 }
 
-Status take_greeting(const Greeting& greeting, std::vector<Offer>& theirs) {
+Status take_greeting(const Greeting& greeting, Ends& ends) {
+  bool sound = greeting[0] >= 1 && greeting[0] <= kMostQueues;
   for (size_t i = 0; i < kMaxOffers; ++i) {
-    if (greeting[i] > net::kSystem || (i >= theirs.size() && greeting[i] != 0))
-      return error(ErrorCode::RemoteError, "what arrived does not tell how far its ports are");
-    if (i < theirs.size()) theirs[i].distance = greeting[i];
+    const uint8_t distance = greeting[1 + i];
+    sound = sound && distance <= (i < ends.theirs.size() ? net::kSystem : 0);
+    if (i < ends.theirs.size()) ends.theirs[i].distance = distance;
   }
+  if (!sound) return error(ErrorCode::RemoteError, "what arrived is not how its ports are used");
+  ends.queues = std::min(ends.queues, greeting[0]);
   return {};
 }
 

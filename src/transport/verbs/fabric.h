@@ -50,6 +50,7 @@ struct Ends {
   int self = 0, peer = 0;  ///< ranks
   std::vector<Offer> own, theirs;
   Reach least = Reach::Routed;
+  uint8_t queues = 1;  ///< queue pairs that this end would use, then that both do
 };
 
 /// The indices of the ports between the two ranks, which reach each other at `least` so well; both
@@ -58,10 +59,13 @@ struct Ends {
 /// other. Pairs of ranks spread over the equals. Empty where there is no such pair.
 std::optional<std::pair<size_t, size_t>> choose_pair(const Ends& ends);
 
-/// With these bytes a channel begins: how far each of the own ports is.
-using Greeting = std::array<uint8_t, kMaxOffers>;
-Greeting greet(const std::vector<Offer>& own);
+inline constexpr uint8_t kMostQueues = 4;
+
+/// With these bytes a channel begins: how many queue pairs this end would use, and how far each of
+/// its ports is.
+using Greeting = std::array<uint8_t, 1 + kMaxOffers>;
+Greeting greet(const Ends& ends);
 /// Notes what the peer's greeting says. RemoteError where it is none.
-Status take_greeting(const Greeting& greeting, std::vector<Offer>& theirs);
+Status take_greeting(const Greeting& greeting, Ends& ends);
 
 }  // namespace hetccl::transport::verbs

@@ -92,7 +92,9 @@ void VerbsTransport::connect_later(const PeerId& id, const Address& address,
 
 Result<Control::Path> VerbsTransport::path_to(const PeerId& id, const Address& address) {
   HETCCL_ASSIGN(verbs::Endpoint theirs, verbs::decode(address));
-  verbs::Ends ends{id.self, id.peer, offers(), std::move(theirs.offers), least_reach()};
+  verbs::Ends ends{id.self,       id.peer,
+                   offers(),      std::move(theirs.offers),
+                   least_reach(), static_cast<uint8_t>(core_->config().rdma_queue_pairs)};
   if (!verbs::choose_pair(ends))
     return error(ErrorCode::Unsupported,
                  "no two RDMA ports of the ranks are in networks that reach each other: name "
