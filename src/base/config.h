@@ -71,6 +71,7 @@ struct Config {
   int64_t rdma_traffic_class = 0;     ///< HETCCL_RDMA_TRAFFIC_CLASS: of RoCE
   int64_t rdma_timeout = 17;          ///< HETCCL_RDMA_TIMEOUT: 4.096 us times two to this
   int64_t rdma_retries = 7;           ///< HETCCL_RDMA_RETRIES
+  int64_t rdma_queue_pairs = 1;       ///< HETCCL_RDMA_QUEUE_PAIRS: of two ranks
   bool transport_shm = true;          ///< HETCCL_SHM: 0 makes clusters of one host talk over TCP
   int64_t gpu_blocks = 8;      ///< HETCCL_GPU_BLOCKS: of a kernel; 0: as many as the card runs
   std::string kernel_cache;    ///< HETCCL_KERNEL_CACHE: folder of compiled kernels

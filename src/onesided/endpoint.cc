@@ -396,6 +396,7 @@ Result<Endpoint::Carrier> Endpoint::connect_channel(const Pair& pair, Link::Opti
       transport->registers() && memory != nullptr && memory->reaches(*transport);
   const int self = pair.session.rank();
   transport::PeerId id{pair.session.communicator(), self, 1 - self};
+  id.bus = device_->bus_id();
   const uint64_t window = std::min(mine.window_bytes, theirs.window_bytes) / kPage * kPage;
   if (options.shm_source != nullptr && lower::Ring::bytes_of_window(window) >= kLeastRing)
     id.window = window;

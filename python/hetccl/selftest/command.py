@@ -152,12 +152,13 @@ def run(job: Job, found: dict[str, Any], deadline: float) -> dict[str, Any]:
             lambda number, attendance: rank.run(job, number, folder, attendance),
             len(job.devices), deadline,
         )  # fmt: skip
-        machine_facts = {
-            **describe_machine(found), "seconds": round(time.monotonic() - start, 1)
-        }  # fmt: skip
+        seconds = time.monotonic() - start
+        machine_facts = {**describe_machine(found), "seconds": round(seconds, 1)}
         if job.rdma:
             machine_facts["rdma"] = rdma.describe(found)
-        return report.build(job, folder, [one.problem for one in endings], machine_facts)
+        late = f"did not end in {deadline:g} s, and was killed: --deadline gives it longer"
+        problems = [late if one.killed and seconds >= deadline else one.problem for one in endings]
+        return report.build(job, folder, problems, machine_facts)
 
 
 def selftest(
