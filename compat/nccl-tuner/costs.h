@@ -17,8 +17,8 @@ class Costs {
   static Costs unknown(int function);
 
   [[nodiscard]] bool possible(int algorithm, int protocol) const;
-  /// Whether NCCL can run with `resources`. The library's own choice is always possible. Resources
-  /// that lack only the algorithm or only the protocol are not.
+  /// Whether NCCL can run with `resources`. Neither algorithm nor protocol means NCCL's own choice,
+  /// which is always possible; only one of the two is never possible.
   [[nodiscard]] bool possible(const plan::Resources& resources) const;
 
   /// Returns the settings to search: NCCL's own choice, then each possible pair, with channel
