@@ -25,7 +25,7 @@ constexpr std::array<Constant, N> symbols(const char* const (&list)[N]) {
 
 // The order of `Abi::types`.
 const std::array<TypeMeaning, kTypes> kTypeMeanings = {{
-    // No integer of the standard's, but every MPI adds it as one.
+    // Not an integer type by the standard, but every MPI adds it as one.
     {"MPI_CHAR", kSignedChar ? hetcclInt8 : hetcclUint8, 1, TypeKind::Integer},
     {"MPI_SIGNED_CHAR", hetcclInt8, 1, TypeKind::Integer},
     {"MPI_UNSIGNED_CHAR", hetcclUint8, 1, TypeKind::Integer},

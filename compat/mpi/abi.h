@@ -1,6 +1,6 @@
-// The binary interfaces of the MPIs: what an MPI's handles and constants are. Three of them cover
-// all: MPICH's, which Intel MPI, MVAPICH and Cray MPICH share; Open MPI's (4 and 5); and MPI 5's
-// own. Facts of their headers; tests/python/test_mpi.py compares them with the real ones.
+// The binary interfaces of the MPIs: the values of their handles and constants. Three interfaces
+// cover all MPIs: MPICH's, which Intel MPI, MVAPICH and Cray MPICH share; Open MPI's (4 and 5); and
+// MPI 5's own. The values are those of the MPIs' headers; tests/python/test_mpi.py compares them.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace hetccl::mpi {
 
 enum class TypeKind : uint8_t { Integer, Float, Complex, Bits };
 
-/// hetccl adds a predefined datatype as `elements` elements of `type`.
+/// Meaning of a predefined datatype: hetccl reduces one of it as `elements` elements of `type`.
 struct TypeMeaning {
   const char* name;
   hetcclDataType_t type;
@@ -32,7 +32,7 @@ struct OpMeaning {
 };
 extern const std::array<OpMeaning, kOps> kOpMeanings;
 
-/// A predefined handle: a number, or where `symbol` is set the address of that symbol.
+/// A predefined handle: a number, or, if `symbol` is set, the address of that symbol.
 struct Constant {
   Word value = 0;
   const char* symbol = nullptr;
@@ -40,8 +40,9 @@ struct Constant {
 
 struct Abi {
   std::string_view name;  ///< "mpich", "openmpi" or "standard"
-  size_t handle_bytes;    ///< of a handle in an array of them
-  size_t status_bytes, status_source, status_tag, status_error;  ///< of MPI_Status; offsets in it
+  size_t handle_bytes;    ///< size of a handle in an array of handles
+  size_t status_bytes, status_source, status_tag, status_error;  ///< size of MPI_Status; offsets in
+                                                                 ///< it
   Word in_place, status_ignore;
   Constant comm_world, comm_self, request_null;
   std::array<Constant, kTypes> types;
@@ -51,7 +52,7 @@ struct Abi {
   int err_other, err_count, err_in_status, thread_multiple;
 };
 
-/// Whose MPI it is: several share an interface.
+/// The maker of an MPI; several makers share an interface.
 enum class Maker : uint8_t { Mpich, Intel, OpenMpi, Other };
 inline constexpr std::array<std::string_view, 3> kMakers = {"mpich", "intel", "openmpi"};
 

@@ -1,4 +1,4 @@
-// Answers in JSON to callers in C.
+// JSON answers to callers in C.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace hetccl::mpi {
 
-/// Writes what `ask` returns, a Result<Json>, or its error, to `*answer`, which is valid until this
-/// thread's next call. Returns 0, or 1 for an error. No exception leaves it.
+/// Writes the JSON that `ask` returns, or its error, to `*answer`, which is valid until this
+/// thread's next call. Returns 0, or 1 for an error. Catches every exception.
 template <typename Ask>
 int answer_with(const Ask& ask, const char** answer) noexcept {
   *answer = "out of memory";

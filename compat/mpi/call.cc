@@ -11,7 +11,8 @@ namespace {
 // The arguments of each collective, one letter each:
 //   s sendbuf  n sendcount  v sendcounts  d sdispls  t sendtype
 //   r recvbuf  N recvcount  V recvcounts  D rdispls  T recvtype
-//   b buffer, c count, y datatype: of both sides     o op  q root  x comm
+//   b, c, y: buffer, count and datatype that serve both sides
+//   o op  q root  x comm
 struct Row {
   constexpr Row(const char* lower, const char* upper, std::string_view letters, bool adds,
                 bool has_uneven_blocks)
@@ -25,7 +26,7 @@ struct Row {
 
   std::string_view name, arguments;
   bool reduces, uneven;
-  Function functions[3][2];  // blocking, nonblocking, persistent; plain and large
+  Function functions[3][2];  // [blocking, nonblocking, persistent][plain, large count]
 };
 
 constinit std::array<Row, kCollectives> rows = {{
@@ -108,10 +109,10 @@ void read_argument(MpiCall& call, char letter, Word word, const Library& library
   }
 }
 
-// The arguments of a large-count function as the plain one takes them.
+// The arguments of a large-count function, converted to those of the plain one.
 class Narrowed {
  public:
-  /// False where a number does not fit. `n_ranks` numbers are in a list.
+  /// Returns false if a number does not fit an int. A list has `n_ranks` numbers.
   bool narrow(const MpiCall& call, Sides sides, int n_ranks) {
     words_ = call.words;
     const std::string_view letters = arguments_of(call.collective);
@@ -148,8 +149,8 @@ class Narrowed {
   std::vector<std::vector<int>> lists_;
 };
 
-// The lists of calls that go on after they return. Open MPI, which lacks large-count functions, has
-// read them by then; MPI says that it need not, so the latest stay.
+// Keeps the lists of a call that goes on after it returns. Open MPI, which lacks large-count
+// functions, has read them by then. The standard does not promise that, so the latest 256 stay.
 const Words& keep(Narrowed narrowed) {
   constexpr size_t kLatest = 256;
   static std::mutex mutex;
@@ -213,7 +214,8 @@ Sides significant_sides(const MpiCall& call, int rank) {
   }
 }
 
-// Between two groups the root says so, and the other group names it.
+// On a communicator between two groups, the root passes MPI_ROOT, the ranks of the other group pass
+// the root's number, and the rest of the root's group passes MPI_PROC_NULL.
 Sides significant_sides(const MpiCall& call, const Library& library) {
   const int rank = library.rank(call.comm);
   if (!library.is_inter(call.comm)) return significant_sides(call, rank);

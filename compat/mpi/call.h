@@ -1,4 +1,4 @@
-// One call of a collective, read from its arguments.
+// A call of a collective, parsed from its arguments.
 #pragma once
 
 #include <array>
@@ -32,17 +32,17 @@ inline constexpr size_t kCollectives = 14;
 
 enum class Form : uint8_t { Blocking, Nonblocking, Persistent };
 
-/// The name as tuning files have it: "allreduce", "reduce_scatter_block".
+/// Name in tuning files: "allreduce", "reduce_scatter_block".
 std::string_view name_of(Collective collective);
 std::optional<Collective> collective_of(std::string_view name);
-/// Its arguments, one letter each, as call.cc explains.
+/// The call's arguments, one letter each; call.cc explains the letters.
 std::string_view arguments_of(Collective collective);
 bool reduces(Collective collective);
-/// Whether it has blocks of unlike lengths.
+/// Whether the blocks may differ in length (the "v" forms).
 bool is_uneven(Collective collective);
 
-/// An array of counts or of displacements, in elements: of int, or, in the large-count functions,
-/// of MPI_Count and MPI_Aint.
+/// An array of counts or displacements, in elements: int, or, in the large-count functions,
+/// MPI_Count and MPI_Aint.
 class Numbers {
  public:
   Numbers() = default;
@@ -65,7 +65,7 @@ class Numbers {
 };
 
 /// The data that a rank sends, or that it receives. Each rank's block has `count` elements; in the
-/// uneven collectives rank r's has counts[r] elements, from element displs[r] on.
+/// uneven collectives rank r's block has counts[r] elements and begins at element displs[r].
 struct Side {
   Word buffer = 0;
   bool in_place = false;  ///< MPI_IN_PLACE
@@ -77,21 +77,21 @@ struct Side {
 struct MpiCall {
   Collective collective = Collective::Barrier;
   Form form = Form::Blocking;
-  bool large = false;   ///< one of the functions with MPI_Count
-  Words words;          ///< as they were passed, for the MPI
-  Side send{}, recv{};  ///< of MPI_Bcast both are its buffer
+  bool large = false;   ///< a large-count function (MPI_Count)
+  Words words;          ///< as the program passed them; the MPI gets these
+  Side send{}, recv{};  ///< for MPI_Bcast both are the one buffer
   Word op = 0;
   int root = 0;
   Word comm = 0;
-  void* request = nullptr;  ///< where its handle goes
+  void* request = nullptr;  ///< address for the new request's handle
 };
 
-/// Fills in what `call.words` say, which are those of the C function: of a nonblocking or
-/// persistent one the request comes last.
+/// Parses `call.words`, the arguments of the C function. In nonblocking and persistent calls the
+/// request comes last.
 void read_arguments(MpiCall& call, const Library& library);
 
-/// Which sides of a call mean something on this rank: a root's do not on the others, nor does one
-/// that is in place.
+/// The sides of a call that are significant on this rank. The root's side is not significant on
+/// other ranks, and a side in place is not either.
 struct Sides {
   bool send = true, recv = true;
 };
@@ -99,16 +99,16 @@ Sides significant_sides(const MpiCall& call, int rank);
 /// The same on a communicator that may join two groups.
 Sides significant_sides(const MpiCall& call, const Library& library);
 
-/// Whether a count that means something on this rank is less than 0.
+/// Whether a count that is significant on this rank is negative.
 bool has_negative_count(const MpiCall& call, int n_ranks, int rank);
 
-/// How many blocks a side has that has one for each rank. On a communicator that joins two groups
-/// the ranks are those of the other group, but for the reduce-scatters, which spread their result
-/// over their own.
+/// Number of blocks of a side that has one block for each rank. If the communicator joins two
+/// groups, these are the ranks of the other group; only the reduce-scatters spread their result
+/// over their own group.
 int count_blocks(const MpiCall& call, const Library& library);
 
-/// A call that is made more than once, with its own copies of the lists of lengths: programs free
-/// them sooner than MPI lets them, since MPIs read them early.
+/// A call that is made several times. It owns copies of the lists of lengths, because programs free
+/// the lists earlier than the standard allows: MPIs read them early.
 class KeptCall {
  public:
   KeptCall(const MpiCall& call, int n_ranks, int rank);
@@ -121,8 +121,8 @@ class KeptCall {
   std::vector<int64_t> lists_[4];
 };
 
-/// Makes the call with the MPI's own function. A large-count function that the MPI lacks is its
-/// plain one, where the counts fit.
+/// Makes the call with the MPI's own function. If the MPI lacks a large-count function, calls the
+/// plain one, provided the counts fit.
 int call_mpi(const MpiCall& call);
 
 }  // namespace hetccl::mpi

@@ -63,7 +63,7 @@ TEST_CASE("a kept call has its own lists, and of a root's only on the root") {
   const KeptCall root(call, 2, 1);
   counts = {9, 9};
   CHECK(root.call().recv.counts[1] == 4);
-  call.recv.counts = Numbers(1, false);  // no address: nobody may look
+  call.recv.counts = Numbers(1, false);  // no address: reading it crashes
   call.recv.displs = Numbers(1, false);
   const KeptCall other(call, 2, 0);
 }

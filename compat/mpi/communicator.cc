@@ -14,15 +14,15 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::unordered_map<Word, std::shared_ptr<Communicator>> all;
-  std::atomic<uint64_t> epoch{1};  // grows when one goes
+  std::atomic<uint64_t> epoch{1};  // grows when a communicator is removed
 };
 
 Registry& registry() {
-  static auto* the = new Registry;  // MPI may free communicators at the very end
+  static auto* the = new Registry;  // MPI may free communicators after static destructors
   return *the;
 }
 
-// Of one communicator, for persistent requests.
+// Most endpoints that one communicator reserves for persistent requests.
 constexpr size_t kMostReserved = 64;
 
 }  // namespace
@@ -47,8 +47,8 @@ Communicator* Communicator::find(Word comm, Job& job) {
   return found.get();
 }
 
-// Of several threads that come first, one adds it. The MPI may call `forget` when an attribute is
-// set, so the mutex is free then.
+// If several threads come first, one of them adds the communicator. Setting an attribute may make
+// the MPI call `forget`, which locks the mutex, so the mutex is free by then.
 std::shared_ptr<Communicator> Communicator::add(Word comm, Job& job) {
   static const int key = job.library().create_key(forget);
   Registry& the = registry();
@@ -69,7 +69,7 @@ int Communicator::forget(Word comm, int, void*, void*) {
     const std::lock_guard lock(the.mutex);
     const auto place = the.all.find(mpi().handle(comm));
     if (place == the.all.end()) return 0;
-    gone = std::move(place->second);  // calls that are under way keep it
+    gone = std::move(place->second);  // keeps it alive for calls under way
     the.all.erase(place);
     the.epoch.fetch_add(1, std::memory_order_release);
     return 0;
@@ -103,8 +103,8 @@ Communicator::Communicator(Word comm, Job& job)
   }
 }
 
-// Calls of one key come with the same kind of buffers, as a rule: one place of the program makes
-// them. Nothing breaks where they do not: the rank then copies.
+// Calls with one key usually come from one place in the program, so their buffers are of the same
+// kind. If they are not, this rank copies its buffer.
 size_t Communicator::key_of(const MpiCall& call, const Volume& volume) {
   const auto total = static_cast<uint64_t>(std::max<int64_t>(volume.total, 0));
   return static_cast<size_t>(call.collective) * kSizes + static_cast<size_t>(std::bit_width(total));
@@ -115,8 +115,8 @@ Routing Communicator::served_by_mpi(Reason reason, Volume volume) const {
 }
 
 Question Communicator::question_of(const MpiCall& call, const Volume& volume) const {
-  // Whether the root alone works in place, the others do not know; of MPI_Reduce_scatter ranks
-  // without elements need not say it.
+  // Only the root knows whether a reduce or gather is in place, and in MPI_Reduce_scatter ranks
+  // without elements need not pass MPI_IN_PLACE. All ranks must ask the rules the same question.
   const bool everywhere =
       call.collective != Collective::Reduce && call.collective != Collective::ReduceScatter &&
       call.collective != Collective::Gather && call.collective != Collective::Gatherv;
@@ -164,7 +164,8 @@ void Communicator::want(size_t key, const Question& question, const MpiCall& cal
   wanted_.push_back({key, question, facts_of(call)});
 }
 
-// All ranks have noted the same kinds of calls, in the same order.
+// Combines the facts of all ranks. `wanted_` holds the same kinds of calls, in the same order, on
+// every rank.
 void Communicator::agree() {
   std::vector<int> bits;
   bits.reserve(wanted_.size());
@@ -197,7 +198,7 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
   bool& broken = broken_[on_device ? 1 : 0];
   while (!broken && static_cast<int>(list.size()) < count) {
     if (!may_wait) return false;
-    // All are in one place: a call may use several.
+    // All endpoints of a list use one memory space, since one call may use several endpoints.
     const MemorySpace first = on_device ? device_place_ : MemorySpace{};
     auto made = make_endpoint(list.empty() ? first : list.front()->place());
     if (!made.ok()) {
@@ -208,14 +209,15 @@ bool Communicator::connect(bool on_device, int count, bool may_wait) {
       list.push_back(std::move(made).value());
       if (list.back()->shares_gpus() && !shares_gpus_) {
         shares_gpus_ = true;
-        decided_ = {};  // rules may ask for it
+        decided_ = {};  // rules may depend on it
       }
     }
   }
   return !broken;
 }
 
-// Ranks give endpoints back in any order, so they agree on one that is free on all.
+// Each rank releases endpoints in its own order, so the ranks agree on one that is free on all of
+// them.
 Endpoint* Communicator::reserve(const Routing& routing) {
   const size_t kind = routing.endpoints == &endpoints_[1] ? 1 : 0;
   auto& list = reserved_[kind];
@@ -257,7 +259,7 @@ Routing Communicator::route(const MpiCall& call) {
   if (volume.total == 0 && call.collective != Collective::Barrier) {
     return served_by_mpi(Reason::Empty, volume);
   }
-  // The MPI has an error for it.
+  // The MPI reports a bad root.
   if (call.root < 0 || call.root >= shape_.size) return served_by_mpi(Reason::Rule, volume);
   const auto reduction = reduces(call.collective) ? reduction_of(call, library) : std::nullopt;
   if (reduces(call.collective) && !reduction) return served_by_mpi(Reason::Operator, volume);
@@ -276,7 +278,7 @@ Routing Communicator::route(const MpiCall& call) {
   if (facts == kUnknown) want(key_of(call, volume), question, call);
   const bool shared = shares_gpus_;
   if (!wanted_.empty() && may_wait) agree();
-  if (shared != shares_gpus_) return route(call);  // which rules may ask for
+  if (shared != shares_gpus_) return route(call);  // rules may depend on it
   if (facts == kUnknown) return served_by_mpi(Reason::NotYet, volume);
   const bool device = (facts & kOnDevice) != 0;
   Routing routing{.decision = device ? decided.on_device : decided.on_host, .volume = volume};

@@ -26,7 +26,7 @@ Composition::Composition(Word comm, int node, const Library& library) : library_
 }
 
 Composition::~Composition() {
-  if (Job::get() == nullptr) return;  // MPI_Finalize frees them, in whatever order
+  if (Job::get() == nullptr) return;  // MPI_Finalize frees the communicators itself, in any order
   library_.free_comm(&node_);
   if (leads()) library_.free_comm(&leaders_);
 }
@@ -60,7 +60,8 @@ int Composition::run_allreduce(const MpiCall& call) const {
   return code != 0 ? code : bcast.call(Words(call.recv.buffer, count, type, 0, node_));
 }
 
-// Through the leader of the root's node, in the root's buffer where both are one.
+// Reduces within nodes to the leaders, then to the leader of the root's node, then to the root. If
+// that leader is the root, it uses the root's buffer.
 int Composition::run_reduce(const MpiCall& call) const {
   const Word count = from_int(call.recv.count), type = call.recv.type;
   const NodeRank root = node_ranks_[static_cast<size_t>(call.root)];

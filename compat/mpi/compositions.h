@@ -11,21 +11,22 @@ namespace hetccl::mpi {
 
 class Composition {
  public:
-  /// Collective over `comm`: `node` is the number of this rank's.
+  /// Collective over `comm`. `node` is the number of this rank's node.
   Composition(Word comm, int node, const Library& library);
   ~Composition();
   Composition(const Composition&) = delete;
   Composition& operator=(const Composition&) = delete;
 
-  /// Whether there is one for it.
+  /// Whether `collective` has a composition.
   static bool applies(Collective collective);
-  /// The MPI's error code. Blocking; operators that are predefined, and so commute.
+  /// Runs a blocking call and returns the MPI's error code. Operators must be predefined, hence
+  /// commutative.
   int run(const MpiCall& call) const;
 
  private:
   struct NodeRank {
-    int node;  // among the leaders
-    int rank;  // within its node
+    int node;  // this rank's node, as a rank of the leaders
+    int rank;  // this rank within its node
   };
   [[nodiscard]] bool leads() const { return leaders_ != 0; }
   int run_allreduce(const MpiCall& call) const;
@@ -35,7 +36,7 @@ class Composition {
 
   const Library& library_;
   Word node_ = 0, leaders_ = 0;       // leaders_ is 0 on ranks that do not lead
-  std::vector<NodeRank> node_ranks_;  // of each rank
+  std::vector<NodeRank> node_ranks_;  // by rank of the communicator
   NodeRank mine_{};
 };
 

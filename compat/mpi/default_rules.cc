@@ -2,11 +2,11 @@
 
 namespace hetccl::mpi {
 
-// Device memory between nodes: where hetccl was faster than the MPI's way through host memory, both
-// over TCP (docs/mpi.md). On one node, host memory: where hetccl was faster between two ranks
-// (docs/benchmarks.md). Open MPI and Intel MPI copy once from one process to the other, which
-// hetccl's shared memory does not. MPI_Barrier: programs expect that one-sided operations have
-// arrived after it (docs/design/0010).
+// Device memory between nodes: hetccl serves the calls in which it was faster than the MPI's way
+// through host memory, both over TCP (docs/mpi.md). Host memory on one node: those in which it was
+// faster between two ranks (docs/benchmarks.md). Open MPI and Intel MPI copy once, from one process
+// to the other; hetccl's shared memory copies twice. MPI_Barrier stays with the MPI: programs
+// expect one-sided operations to have arrived after it (docs/design/0010).
 std::string default_rules() {
   return R"({
     "collective=barrier": {"algorithm=mpi": {}},

@@ -1,11 +1,11 @@
-// The rules of those who have no file.
+// The rules that apply if the user gives no file.
 #pragma once
 
 #include <string>
 
 namespace hetccl::mpi {
 
-/// In the form of a tuning file (docs/mpi.md).
+/// Returns the text of a tuning file (docs/mpi.md).
 std::string default_rules();
 
 }  // namespace hetccl::mpi

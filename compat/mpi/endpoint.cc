@@ -18,28 +18,28 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
-// A GPU's work is looked at without a pause for so long, then the MPI is driven in between.
+// A waiting thread spins for this long on a GPU's mark, then drives the MPI between polls.
 constexpr auto kSpin = microseconds(20);
-// How often a communicator with work on a GPU is asked whether it has failed.
+// Interval at which a waiting thread asks the communicator whether it has failed.
 constexpr auto kLook = std::chrono::milliseconds(1);
 
-// With the communicator's failure, or what the calling thread has done wrong.
+// Adds the communicator's failure, or, without one, the calling thread's last error.
 Status status_of(hetcclResult_t result, hetcclComm_t comm) {
   if (result == hetcclSuccess) return {};
   const char* text = comm == nullptr ? "" : hetcclGetLastError(comm);
   return error(ErrorCode::SystemError, "%s", *text != '\0' ? text : hetcclGetLastError(nullptr));
 }
 
-// What ranks tell each other before they join.
+// Record that ranks exchange before they create a communicator of hetccl.
 struct PlaceCard {
-  hetcclUniqueId id;  // rank 0's
+  hetcclUniqueId id;  // set by rank 0
   int32_t ok = 0;
-  char gpu[32] = {};  // where it is plugged in; of a rank that takes part with one
+  char gpu[32] = {};  // PCI bus id; empty if the rank takes part with host memory
   uint64_t host = 0;
 };
 
-// A vendor's library takes no two ranks on one GPU into a communicator. So each further rank on a
-// GPU goes into a cluster with those that are as many-th on theirs.
+// Returns the cluster number of `rank`. A vendor's library refuses two ranks on one GPU, so the
+// k-th rank on each GPU joins cluster k.
 int place_on_gpu(const std::vector<PlaceCard>& cards, int rank) {
   const PlaceCard& mine = cards[static_cast<size_t>(rank)];
   if (mine.gpu[0] == 0) return 0;

@@ -1,5 +1,5 @@
-// A communicator of hetccl over the ranks of one of MPI's: this rank takes part with the host's
-// memory or with one GPU's.
+// A communicator of hetccl over the ranks of an MPI communicator. This rank takes part with host
+// memory or with the memory of one GPU.
 #pragma once
 
 #include <memory>
@@ -13,37 +13,38 @@
 
 namespace hetccl::mpi {
 
-/// Its calls are made in one order on all ranks, by one thread at a time.
+/// Used by one thread at a time; all ranks make their calls in the same order.
 class Endpoint {
  public:
-  /// Collective over `comm`, and waits for all its ranks. All get one, or all an error.
+  /// Collective over `comm`: waits for all its ranks. Either all ranks get an endpoint, or all get
+  /// an error.
   static Result<std::unique_ptr<Endpoint>> create(Word comm, MemorySpace place,
                                                   const Library& library);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  /// Where this rank's memory must lie.
+  /// The memory space that this rank's buffers must be usable in.
   [[nodiscard]] MemorySpace place() const { return place_; }
-  /// Whether ranks of it share a GPU: the same on all.
+  /// Whether two ranks share a GPU: the same answer on all ranks.
   [[nodiscard]] bool shares_gpus() const { return shares_gpus_; }
-  /// Makes a call with host memory, and waits for it. The MPI goes on moving its own messages
-  /// meanwhile.
+  /// Makes a call with host memory and waits for it. Meanwhile the MPI goes on moving its own
+  /// messages.
   Status run(const Exchange& exchange);
 
-  /// Makes a call, or part of one, whose end `is_done` tells. Marks grow.
+  /// Starts a call, or part `part` of `parts`, and returns a mark for `is_done`. Marks grow.
   Result<uint64_t> start(const Exchange& exchange, size_t part = 0, size_t parts = 1);
   [[nodiscard]] bool is_done(uint64_t mark) const;
-  /// Waits for it.
+  /// Waits for `mark`.
   Status await(uint64_t mark);
-  /// Waits at most about a millisecond, and does what it can to bring it about.
+  /// Waits at most about a millisecond, driving the work meanwhile.
   void wait_briefly(uint64_t mark);
-  /// The communicator's first failure, if there was one.
+  /// The communicator's first failure, if any.
   [[nodiscard]] Status failure() const;
 
  private:
   Endpoint(MemorySpace place, const Library& library) : place_(place), library_(library) {}
-  // Writes where the GPU is plugged in.
+  // Opens the GPU and writes its PCI bus id.
   Status open_gpu(char* bus_id, size_t bytes);
   Status join(const hetcclUniqueId& id, int size, int rank, int place_on_gpu);
 
@@ -51,8 +52,8 @@ class Endpoint {
   bool shares_gpus_ = false;
   const Library& library_;
   hetcclComm_t comm_ = nullptr;
-  hetcclStream_t host_stream_ = nullptr;  // made by the first call that does not wait
-  std::unique_ptr<GpuQueue> queue_;       // of a GPU
+  hetcclStream_t host_stream_ = nullptr;  // created by the first call that does not wait
+  std::unique_ptr<GpuQueue> queue_;       // if place_ is on a GPU
 };
 
 }  // namespace hetccl::mpi

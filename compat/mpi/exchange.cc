@@ -12,7 +12,7 @@ constexpr int64_t kPieceBytes = int64_t{1} << 30;
 
 Function pack("PMPI_Pack"), unpack("PMPI_Unpack");
 
-// The same block of a buffer that begins with it.
+// The same block, at offset 0: for a buffer that holds nothing else.
 Block at_begin(Block block) {
   block.offset = 0;
   return block;
@@ -111,7 +111,7 @@ Result<std::unique_ptr<Exchange>> Exchange::prepare(const MpiCall& call, int n_r
   return exchange;
 }
 
-// Where this rank's own block of a side lies that holds all ranks'.
+// Address of this rank's own block in the buffer `all`, which holds the blocks of all ranks.
 std::byte* Exchange::own_block(const Side& side, std::byte* all, const Lengths& lengths) {
   const auto me = static_cast<size_t>(rank_);
   if (is_uneven(call_.collective)) {
@@ -128,7 +128,7 @@ Result<std::byte*> Exchange::take(size_t bytes) {
   return scratch_.back().data();
 }
 
-// Data of a type with gaps goes through the MPI's own packing, in host memory.
+// The MPI packs data with gaps, in host memory.
 Status Exchange::move_in(const std::byte* from, std::byte* to, const Block& block, Word type,
                          MemorySpace memory) const {
   if (block.bytes == 0) return {};
@@ -156,7 +156,8 @@ Status Exchange::move_out(const Move& move) const {
   if (move.memory.is_usable_on({})) {
     return unpack_block(packed.data(), from_pointer(move.to), block, move.type);
   }
-  // The copy begins with the program's bytes, so copying back does not change those in the gaps.
+  // The copy starts with the program's bytes, so that copying back leaves the bytes in the gaps
+  // unchanged.
   HETCCL_ASSIGN(
       const HostCopy copy,
       HostCopy::make(from_pointer(move.to), span_of(at_begin(block), move.type, library_), true));
@@ -164,7 +165,7 @@ Status Exchange::move_out(const Move& move) const {
   return copy.copy_back();
 }
 
-// MPI_Pack counts bytes in an int, so what is long goes in pieces.
+// MPI_Pack counts bytes in an int, so long data is moved in pieces.
 template <typename F>
 Status Exchange::for_each_piece(const Block& block, Word type, const F& move) const {
   const int64_t extent = library_.extent(type);
@@ -241,7 +242,7 @@ Status Exchange::use(const Side& side, const std::vector<Block>& list, unsigned 
   return {};
 }
 
-// Blocks of one side may lie between those of the other, which hetccl takes for an overlap.
+// Whether blocks of one side lie between those of the other. hetccl would take that for an overlap.
 bool Exchange::interleaves() const {
   if (!is_uneven(call_.collective)) return false;
   const Span sent = span_of(call_, true, n_ranks_, library_);
@@ -302,8 +303,8 @@ Status Exchange::prepare_all_to_all() {
              uneven && !gathers ? &send_lengths_ : nullptr, interleaves());
 }
 
-// In place, MPI's input is all of recvbuf and the result goes to its beginning, where hetccl's
-// would stay in the rank's own block.
+// In place, MPI reads all of recvbuf and writes the result to its beginning. hetccl would leave the
+// result in the rank's own block.
 Status Exchange::prepare_scattered_sum() {
   const bool uneven = call_.collective == Collective::ReduceScatter;
   const int64_t own = uneven ? call_.recv.counts[rank_] : call_.recv.count;

@@ -1,4 +1,5 @@
-// A call of MPI as a call of hetccl: the same data, in memory that the rank's endpoint can use.
+// Translates a call of MPI to a call of hetccl: the same data, in memory that the rank's endpoint
+// can use.
 #pragma once
 
 #include <cstddef>
@@ -16,47 +17,49 @@
 
 namespace hetccl::mpi {
 
-/// What of a call's length all ranks know, since they must decide alike. In bytes.
+/// The lengths of a call, in bytes, as far as all ranks know them: decisions that all ranks must
+/// share depend only on these.
 struct Volume {
-  int64_t average = -1;  ///< of a block, MPICH's avg_msg_size; -1: no rank knows all lengths
+  int64_t average = -1;  ///< of a block (MPICH's avg_msg_size); -1: no rank knows all lengths
   int64_t total = -1;    ///< of all blocks
-  int64_t count = -1;    ///< elements of a sum; of what is only moved, ranks' types may differ
+  int64_t count = -1;    ///< elements, in a reduction; other ranks may use other types for data
+                         ///< that is only moved
 };
 Volume volume_of(const MpiCall& call, int n_ranks, int rank, const Library& library);
 
-/// The type and operator of a call that reduces, in hetccl's terms.
+/// Type and operator of a reduction, in hetccl's terms.
 struct Reduction {
   hetcclDataType_t type;
   hetcclRedOp_t op;
-  int elements;  ///< of `type`, in one of MPI's
+  int elements;  ///< of `type`, per element of the MPI's type
 };
-/// Whether every vendor's library has it: NCCL and RCCL have no bitwise operators, and no integers
-/// of 16 bits.
+/// Whether every vendor's library supports it: NCCL and RCCL lack bitwise operators and 16-bit
+/// integers.
 bool reduces_on_devices(const Reduction& reduction);
-/// Nothing where hetccl does not compute exactly what MPI defines.
+/// Returns nothing if hetccl does not compute exactly as MPI defines it.
 std::optional<Reduction> reduction_of(const MpiCall& call, const Library& library);
 
-/// Whether the types of this rank's buffers have no gaps: others may pass other types.
+/// Whether this rank's types have no gaps; other ranks may pass other types.
 bool is_contiguous(const MpiCall& call, int rank, const Library& library);
-/// Where this rank's buffers lie: on a GPU, if one of them does.
+/// The memory space of this rank's buffers: a GPU if at least one buffer is there.
 MemorySpace memory_of(const MpiCall& call, int rank);
 
-/// One call, ready to be made. Lives until the call is complete.
+/// A call that is ready to be made. Must live until the call is complete.
 class Exchange {
  public:
-  /// What lies elsewhere than `place`, or has gaps, is copied into scratch memory there, which may
-  /// wait for a GPU.
+  /// Copies data that `place` cannot use, or that has gaps, into scratch memory. The copy may wait
+  /// for a GPU.
   static Result<std::unique_ptr<Exchange>> prepare(const MpiCall& call, int n_ranks, int rank,
                                                    MemorySpace place, const Library& library);
 
-  /// Calls hetccl. An all-reduce may be called in `parts`.
+  /// Calls hetccl. An all-reduce may be split into `parts`.
   hetcclResult_t launch(hetcclComm_t comm, hetcclStream_t stream, size_t part = 0,
                         size_t parts = 1) const;
-  /// Brings results from scratch memory to where the caller wants them. May wait for a GPU.
+  /// Copies results from scratch memory to the program's buffers. May wait for a GPU.
   Status deliver();
 
  private:
-  // Of results, when the call is complete.
+  // A copy of results, due when the call is complete.
   struct Move {
     std::byte* from;
     std::byte* to;
@@ -83,16 +86,16 @@ class Exchange {
   }
   std::byte* own_block(const Side& side, std::byte* all, const Lengths& lengths);
   Result<std::byte*> take(size_t bytes);
-  // `from` and `to` are where the block begins.
+  // `from` and `to` are the addresses of the block's first byte.
   Status move_in(const std::byte* from, std::byte* to, const Block& block, Word type,
                  MemorySpace memory) const;
   Status move_out(const Move& move) const;
-  // Of data with gaps, by the MPI. The program's side is in host memory.
+  // Packs data with gaps by the MPI. `from` must be host memory.
   Status pack_block(Word from, std::byte* packed, const Block& block, Word type) const;
   Status unpack_block(const std::byte* packed, Word to, const Block& block, Word type) const;
   template <typename F>
   Status for_each_piece(const Block& block, Word type, const F& move) const;
-  // Makes a side usable at place_; `at` and `lengths` tell where it is then.
+  // Makes a side usable in place_ and writes the address and lengths to use to `at` and `lengths`.
   Status use(const Side& side, const std::vector<Block>& list, unsigned ways, std::byte** at,
              Lengths* lengths, bool always_scratch = false);
   [[nodiscard]] bool interleaves() const;
@@ -105,10 +108,10 @@ class Exchange {
   std::optional<Reduction> reduction_;
   std::byte* send_ = nullptr;
   std::byte* recv_ = nullptr;
-  size_t count_ = 0;  // as hetccl's function counts
+  size_t count_ = 0;  // in the units of hetccl's function
   Lengths send_lengths_, recv_lengths_;
   std::vector<Move> moves_;
-  std::list<KeptType> types_;  // of moves_, of a call that returns before it is complete
+  std::list<KeptType> types_;  // types that moves_ uses, kept until the call is complete
   std::vector<Scratch> scratch_;
 };
 

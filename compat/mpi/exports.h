@@ -1,11 +1,12 @@
-// How functions that stand before the MPI's own are written: every argument is a word (word.h).
+// Macros for the functions that this library exports in front of the MPI's own. Every argument is a
+// word (word.h).
 #pragma once
 
 #include "mpi/word.h"
 
 #define HETCCL_MPI_EXPORT extern "C" __attribute__((visibility("default"))) int
 
-// Parameters and arguments of functions of so many words.
+// Parameter and argument lists of functions with N words.
 #define HETCCL_WORDS_1 Word a
 #define HETCCL_WORDS_2 HETCCL_WORDS_1, Word b
 #define HETCCL_WORDS_3 HETCCL_WORDS_2, Word c

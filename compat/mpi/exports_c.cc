@@ -1,4 +1,4 @@
-// The functions of C: MPI_Init, and the collectives in all their forms.
+// The C functions: MPI_Init, and all forms of the collectives.
 #include "mpi/exports.h"
 #include "mpi/guard.h"
 #include "mpi/job.h"
@@ -35,8 +35,8 @@ HETCCL_MPI_EXPORT MPI_Init_thread(Word argc, Word argv, Word required, Word prov
     return serve({Collective::collective, Form::form, true, Words(HETCCL_NAMES_##n)});  \
   }
 
-// A function with `n` arguments; its nonblocking form has a request, its persistent one an info,
-// too.
+// Exports a collective with `n` arguments. Its nonblocking form adds a request; its persistent form
+// an info and a request.
 #define HETCCL_MPI_COLLECTIVE(name, lower, collective, n, n_nonblocking, n_persistent) \
   HETCCL_MPI_FORM(MPI_##name, collective, Blocking, n)                                 \
   HETCCL_MPI_FORM(MPI_I##lower, collective, Nonblocking, n_nonblocking)                \

@@ -1,4 +1,4 @@
-// What `hetccl mpi-info` and `hetccl tune --mpi` ask. None needs an MPI.
+// Functions that `hetccl mpi-info` and `hetccl tune --mpi` call. They need no MPI.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ Json describe(const Decision& decision) {
   return Json(text);
 }
 
-// From which size on which algorithm, of blocks of powers of two.
+// Lists the block sizes (powers of two) at which the algorithm changes, each with its algorithm.
 Json decisions_of(const Rules& rules, Question question) {
   std::vector<Json> list;
   Decision last;
@@ -62,20 +62,20 @@ Result<Json> describe_rules(const char* maker, int size, int nodes) {
 
 }  // namespace
 
-/// hetccl's own rules, as JSON.
+/// Returns hetccl's own rules, as JSON.
 extern "C" __attribute__((visibility("default"))) const char* hetcclMpiDefaultRules() {
   try {
     static const std::string text = default_rules();
     return text.c_str();
   } catch (const std::exception&) {
-    return "";  // no memory
+    return "";  // out of memory
   }
 }
 
-// Applies the rules of this environment to `size` ranks on `nodes` nodes, under the MPI of `maker`
+// Applies this environment's rules to `size` ranks on `nodes` nodes, under the MPI of `maker`
 // (kMakers). Answers in JSON: {"source", "collectives": [{"collective", "host": [{"from_bytes",
-// "algorithm"}], "device"}]}. 0, or 1 with the error in `*answer`, which is valid until this
-// thread's next call.
+// "algorithm"}], "device"}]}. Returns 0, or 1 with the error in `*answer`, which is valid until
+// this thread's next call.
 extern "C" __attribute__((visibility("default"))) int hetcclMpiDescribeRules(const char* maker,
                                                                              int size, int nodes,
                                                                              const char** answer) {

@@ -1,7 +1,7 @@
-// The functions of Fortran. MPICH's, and its relatives', call those of C, where this library
-// stands; Open MPI's call the MPI's own, so this library stands before them, too. Compilers call a
-// function "mpi_bcast_", and in the module mpi_f08 Open MPI calls it "mpi_bcast_f08_"; both take
-// every argument by its address, handles as integers.
+// The Fortran functions. In MPICH and its relatives they call the C functions, which this library
+// exports. Open MPI's call the MPI directly, so this library exports the Fortran functions too.
+// Compilers name a function "mpi_bcast_", and Open MPI's module mpi_f08 names it "mpi_bcast_f08_".
+// All pass every argument by address, and handles as integers.
 #include <atomic>
 
 #include "mpi/exports.h"
@@ -22,23 +22,23 @@ bool is_open_mpi() {
   return mpi().abi.name == kOpenMpiAbi.name;
 }
 
-// An MPI may be built with INTEGERs of 8 bytes: what it is passed is then the MPI's alone.
+// An MPI may be built with 8-byte INTEGERs: its calls then go to the MPI unread.
 bool has_plain_integers() {
   static const bool plain = mpi().fortran_integer_bytes == sizeof(int);
   return plain;
 }
 
-// Whether functions of requests come to this library only here.
+// Whether request functions reach this library only through their Fortran names.
 bool stands_alone(Module module) {
   return has_plain_integers() && (module == Module::F08 || is_open_mpi());
 }
 
-// These give a handle, a pointer, instead of a code.
+// Calls a conversion, which returns a handle (a pointer) instead of an error code.
 Word convert(Function& function, Word integer) {
   using Convert = void* (*)(int);
   const int value = *to_pointer<const int>(integer);
   auto* call = reinterpret_cast<Convert>(function.address());
-  // MPICH's handles of C are the integers of Fortran.
+  // Without a conversion, as in MPICH, C handles equal Fortran's integers.
   return call == nullptr ? static_cast<uint32_t>(value) : from_pointer(call(value));
 }
 
@@ -47,7 +47,7 @@ int to_fortran(Word request) {
   return reinterpret_cast<Convert>(request_c2f.address())(to_pointer<void>(request));
 }
 
-// Fortran's MPI_IN_PLACE and MPI_BOTTOM are variables.
+// In Fortran MPI_IN_PLACE and MPI_BOTTOM are variables, known by their addresses.
 Word buffer(Word address, const Library& library) {
   static void* const in_place = find_symbol("mpi_fortran_in_place_");
   static void* const bottom = find_symbol("mpi_fortran_bottom_");
@@ -79,8 +79,8 @@ Word to_c(char letter, Word word, const Library& library) {
   }
 }
 
-// The Fortran functions return nothing: their last argument, which may be left out, is for the
-// code.
+// A Fortran subroutine. It returns nothing: the error code goes to its last argument, which may be
+// omitted.
 class Subroutine {
  public:
   constexpr explicit Subroutine(const char* name) : name_(name) {}
@@ -107,7 +107,7 @@ void set(Word place, int value) {
   if (place != 0) *to_pointer<int>(place) = value;
 }
 
-// The last argument.
+// Writes the error code to the last argument.
 void set_code(const Words& words, int code) {
   set(words.word[words.size - 1], code);
 }
@@ -153,7 +153,7 @@ constexpr Language kFortran = {
     [](Word array, int i) { return convert(request_f2c, array + 4U * static_cast<Word>(i)); },
     fortran_ignores, 1};
 
-// `test` is for functions that wait for some of their requests.
+// `test` is the MPI's test for functions that wait for some of their requests.
 void wait_fortran(Module module, Which which, Subroutine& wait, const Words& words,
                   Subroutine* test = nullptr) {
   if (!stands_alone(module)) {
@@ -183,7 +183,7 @@ void start_fortran(Module module, Subroutine& next, Word request, Word error) {
   }
 }
 
-// `start` is the MPI's function for one request.
+// `start` is the MPI's function that starts one request.
 void start_all_fortran(Module module, Subroutine& next, Subroutine& start, const Words& words) {
   if (!stands_alone(module)) {
     next.call(words);
@@ -206,7 +206,7 @@ void free_fortran(Module module, Subroutine& next, const Words& words) {
   next.call(words);
 }
 
-// Runs `body`, which sets the last argument.
+// Runs `body`, which writes the last argument.
 template <typename Body>
 void guard_fortran(const Words& words, const Body& body) noexcept {
   const int code = guarded([&] {
@@ -221,7 +221,7 @@ void guard_fortran(const Words& words, const Body& body) noexcept {
 #define HETCCL_FORTRAN(name, n) \
   extern "C" __attribute__((visibility("default"))) void name(HETCCL_WORDS_##n)
 
-// A function by one of its names; `action` is a call of one of the functions above.
+// Exports a function under one of its names; `action` calls one of the functions above.
 #define HETCCL_FORTRAN_FUNCTION(name, n, action) \
   HETCCL_FORTRAN(name, n) {                      \
     static Subroutine next(#name);               \
@@ -235,7 +235,7 @@ void guard_fortran(const Words& words, const Body& body) noexcept {
   HETCCL_FORTRAN_FUNCTION(mpi_##lower##_f08_, n,                                          \
                           serve_fortran(next, Collective::collective, Form::form, words))
 
-// The numbers of arguments are those of C, and one for the error code.
+// The argument counts are those of C plus the error code.
 #define HETCCL_FORTRAN_COLLECTIVE(lower, collective, n, n_nonblocking, n_persistent) \
   HETCCL_FORTRAN_FORM(lower, collective, Blocking, n)                                \
   HETCCL_FORTRAN_FORM(i##lower, collective, Nonblocking, n_nonblocking)              \
@@ -256,7 +256,7 @@ HETCCL_FORTRAN_COLLECTIVE(scatter, Scatter, 9, 10, 11)
 HETCCL_FORTRAN_COLLECTIVE(scatterv, Scatterv, 10, 11, 12)
 HETCCL_FORTRAN_COLLECTIVE(barrier, Barrier, 2, 3, 4)
 
-// `other` is a second function of the MPI's.
+// `other` is a second function of the MPI.
 #define HETCCL_FORTRAN_TWO(name, n, other_name, action) \
   HETCCL_FORTRAN(name, n) {                             \
     static Subroutine next(#name), other(other_name);   \

@@ -1,4 +1,4 @@
-// What `hetccl tune --mpi` calls, in each rank of a job.
+// The function that `hetccl tune --mpi` calls in each rank of a job.
 #include <string>
 
 #include "base/json.h"
@@ -52,9 +52,9 @@ Result<Json> measure_in_job(const char* text) {
 
 }  // namespace
 
-// Initialises the MPI, which the process has loaded. `options` as JSON: {"collectives", "bytes",
-// "gpu", "seconds"}; 0 and the result as JSON, or 1 and the error. `*answer` is valid until this
-// thread's next call.
+// Initialises the MPI, which the process has loaded, and measures. `options` is JSON:
+// {"collectives", "bytes", "gpu", "seconds"}. Returns 0 with the result as JSON, or 1 with the
+// error, in `*answer`, which is valid until this thread's next call.
 extern "C" __attribute__((visibility("default"))) int hetcclMpiMeasure(const char* options,
                                                                        const char** answer) {
   return answer_with([&] { return measure_in_job(options); }, answer);

@@ -1,4 +1,5 @@
-// Messages of C whose buffers lie in device memory, for an MPI that takes none.
+// C functions for messages whose buffers are in device memory, under an MPI that does not accept
+// it.
 #include <initializer_list>
 #include <limits>
 
@@ -12,14 +13,14 @@ namespace {
 
 enum class Way { Send, Receive };
 
-// A function for messages in both its forms, with a plain and a large count. MPIs may lack the
-// latter: programs that look for it find this library's.
+// A message function with its plain and its large-count form. An MPI may lack the latter; programs
+// that look for it find this library's.
 struct MessageFunction {
   Function plain, large;
   Way way;
   bool has_request;
 
-  // `counts` are the words that count; `comm` the communicator's.
+  // `counts` are the indices of the words that are counts, `comm` that of the communicator.
   int call(const Words& words, bool is_large, std::initializer_list<size_t> counts, size_t comm) {
     if (!is_large || large.address() != nullptr) return (is_large ? large : plain).call(words);
     for (const size_t place : counts) {
@@ -40,7 +41,8 @@ bool stages(Word buffer) {
   return Job::get() != nullptr && needs_host_copy(buffer, mpi());
 }
 
-// Of what is received, too: a shorter message leaves the rest as it is.
+// Copies the device buffer to the host, a receive buffer too: a message shorter than the buffer
+// leaves the rest unchanged.
 Result<HostCopy> copy_of(Word buffer, int64_t count, Word type) {
   const Block block{0, count, 0};
   return HostCopy::make(buffer, span_of(block, mpi().handle(type), mpi()), true);
@@ -51,7 +53,7 @@ int fail(Word comm, const Status& status) {
   return library.raise(library.handle(comm), library.error_code(status.message()));
 }
 
-// Of MPI_Send and its kin: buf, count, datatype, rank, tag, comm, and what else there is.
+// MPI_Send and its kin. Words: buf, count, datatype, rank, tag, comm, and the rest.
 int pass(MessageFunction& function, Words words, bool is_large) {
   const auto call = [&] { return function.call(words, is_large, {1}, 5); };
   if (!stages(words.word[0])) return call();
@@ -75,8 +77,8 @@ int pass(MessageFunction& function, Words words, bool is_large) {
   return Job::get()->requests().add(std::move(work), mpi().handle(comm), to_pointer<void>(place));
 }
 
-// sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm,
-// status.
+// MPI_Sendrecv. Words: sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype,
+// source, recvtag, comm, status.
 int pass_both(MessageFunction& function, Words words, bool is_large) {
   std::optional<HostCopy> sent, received;
   for (auto [first, copy] : {std::pair{size_t{0}, &sent}, std::pair{size_t{5}, &received}}) {

@@ -1,4 +1,4 @@
-// Whether programs may pass device memory: Open MPI's questions, and MPICH's for AMD.
+// Functions that ask whether programs may pass device memory: Open MPI's, and MPICH's for AMD.
 #include <exception>
 
 #include "mpi/exports.h"
@@ -9,13 +9,14 @@ namespace {
 
 using device::gpu::kCuda, device::gpu::kHip, device::gpu::Vendor;
 
-// 1 where the MPI takes it, or hetccl does for it: the program has loaded the vendor's runtime.
+// Returns 1 if the MPI accepts device memory, or if hetccl makes it work: it does once the program
+// has loaded the vendor's runtime.
 int answer(const Vendor& vendor) {
   try {
     const VendorSet hetccl = Job::may_serve() ? loaded_runtimes() : 0;
     return ((ask_device_memory() | hetccl) & set_of(vendor)) != 0 ? 1 : 0;
   } catch (const std::exception&) {
-    return 0;  // no memory
+    return 0;  // out of memory
   }
 }
 

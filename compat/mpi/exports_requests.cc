@@ -1,4 +1,4 @@
-// The functions of C that start, wait for and test requests.
+// The C functions that start, wait for and test requests.
 #include "mpi/exports.h"
 #include "mpi/guard.h"
 #include "mpi/job.h"
@@ -28,11 +28,11 @@ bool c_ignores(Word statuses) {
 
 constexpr Language kC = {
     to_int, [](Word array, int i) { return mpi().load_handle(place(array, i)); }, c_ignores, 0};
-// MPI_Request_get_status takes the handle itself.
+// MPI_Request_get_status takes the handle by value.
 constexpr Language kCByValue = {to_int, [](Word request, int) { return mpi().handle(request); },
                                 c_ignores, 0};
 
-// `tester` is for functions that wait for some of their requests.
+// `tester` is the MPI's test for functions that wait for some of their requests.
 int wait_c(Which which, Function& waiter, const Words& words, Function* tester = nullptr) {
   return guarded([&] {
     return wait_for(kC, which, caller(waiter), tester != nullptr ? caller(*tester) : Caller(),
@@ -44,25 +44,26 @@ int test_c(Which which, Function& tester, const Words& words) {
   return guarded([&] { return test_for(kC, which, caller(tester), words); });
 }
 
-// MPI 4.1's functions for several requests, for an MPI without them: programs that look for one
-// find this library's. A persistent request that is not active counts as complete.
+// MPI 4.1's status functions for several requests, for an MPI that lacks them: programs that look
+// for them find this library's. An inactive persistent request counts as complete.
 class StatusOfEach {
  public:
   StatusOfEach(Word requests, int n, Word statuses)
       : requests_(requests), n_(n), statuses_(statuses) {}
 
-  /// Looks at request i, and writes its status at place `to`. Whether it is active and complete.
+  /// Tests request i and writes its status at index `to`. Returns whether it is active and
+  /// complete.
   bool look(int i, int to) {
     if (handle(i) == mpi().request_null) return false;
     ++active_;
     return is_complete(handle(i), to);
   }
-  /// MPI_REQUEST_NULL is complete, and its status empty.
+  /// MPI_REQUEST_NULL is complete, with an empty status.
   bool is_complete(Word handle, int to) {
     int flag = 0;
     const bool wanted = statuses_ != mpi().abi.status_ignore;
     const Word status = statuses_ + (wanted ? static_cast<Word>(to) * mpi().abi.status_bytes : 0);
-    // An empty status has no error; Open MPI's function for one request leaves that field alone.
+    // Clears the error, which Open MPI's function for one request leaves as it was.
     if (wanted && handle == mpi().request_null) {
       *to_pointer<int>(status + mpi().abi.status_error) = 0;
     }
@@ -118,7 +119,7 @@ int start_at(Word requests, int i) {
   return start.call(Words(from_pointer(place(requests, i))));
 }
 
-// By the MPI's function, or where it has none by `ours`.
+// Calls the MPI's function, or `ours` if the MPI has none.
 int get_status_c(Which which, Function& function, const Words& words,
                  const std::function<int()>& ours) {
   return guarded([&] {

@@ -16,7 +16,7 @@ namespace {
 
 using device::gpu::Api, device::gpu::InProcess, device::gpu::Vendor, device::gpu::vendors;
 
-// A setting that is wrong is reported by MPI_Init.
+// A bad setting is reported in MPI_Init.
 const Config& settings() {
   static const auto* const once = new Result(Config::from_environment());
   static const auto* const defaults = new Config;
@@ -27,7 +27,7 @@ const Config& settings() {
 class LoadedRuntimes {
  public:
   static LoadedRuntimes& get() {
-    static auto* const once = new LoadedRuntimes;  // other threads may use it until the end
+    static auto* const once = new LoadedRuntimes;  // leaked: other threads may use it at exit
     return *once;
   }
 
@@ -57,16 +57,16 @@ class LoadedRuntimes {
       if ((possible_ >> i & 1U) != 0 && rows_[i].in_process->is_loaded()) found |= 1U << i;
     }
     found_.fetch_or(found, std::memory_order_release);
-    looked_.store(loads, std::memory_order_release);  // last: other threads rely on it
+    looked_.store(loads, std::memory_order_release);  // last: readers of looked_ rely on the rows
   }
 
-  std::vector<Row> rows_;  // as in the table
+  std::vector<Row> rows_;  // in the table's order
   VendorSet possible_ = 0;
   std::atomic<VendorSet> found_{0};
   std::atomic<uint64_t> looked_{0};
 };
 
-// Loaded by its first user, who has found its memory in the process.
+// Loads the vendor's runtime at its first use.
 Result<std::shared_ptr<const Api>> runtime_of(const Vendor& vendor) {
   static std::mutex mutex;
   static auto* const loaded = new std::map<const Vendor*, std::shared_ptr<const Api>>;
@@ -89,7 +89,8 @@ VendorSet loaded_runtimes() {
   return LoadedRuntimes::get().find();
 }
 
-// The last row first: a runtime may work on that of a row before it, which knows its memory, too.
+// Asks the last row first: a runtime may be built on one of an earlier row, which knows the same
+// memory too.
 Owner owner_of(const void* address) {
   LoadedRuntimes& runtimes = LoadedRuntimes::get();
   VendorSet left = address == nullptr ? 0 : runtimes.find();
@@ -149,7 +150,7 @@ Result<Gpu*> Gpu::open(GpuName name) {
   if (gpu != nullptr) return gpu.get();
   HETCCL_ASSIGN(const auto runtime, runtime_of(*name.vendor));
   device::GpuOptions options = device::options_of(settings(), name.index);
-  if (!runtime->write_word) {  // a kernel writes marks
+  if (!runtime->write_word) {  // a kernel writes the marks
     HETCCL_ASSIGN(options.compiler, name.vendor->load_compiler(settings()));
   }
   HETCCL_ASSIGN(auto device, device::make_gpu_device(runtime, options));

@@ -1,4 +1,5 @@
-// One GPU as the interposer uses it: its memory, copies, and a stream whose end the host can see.
+// One GPU as the interposer uses it: its memory, copies, and a stream with marks that the host can
+// see.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,10 @@
 
 namespace hetccl::mpi {
 
-/// A GPU of the process.
+/// Identifies a GPU of this process.
 struct GpuName {
   const device::gpu::Vendor* vendor = nullptr;  ///< null: no GPU
-  int index = -1;                               ///< as the vendor's runtime counts them
+  int index = -1;                               ///< in the vendor runtime's numbering
 
   [[nodiscard]] std::string text() const { return format("%s:%d", vendor->name, index); }
   auto operator<=>(const GpuName&) const = default;
@@ -28,23 +29,23 @@ struct Owner {
   bool managed = false;
 };
 
-/// Vendors, as bits in the order of the table.
+/// Set of vendors: one bit each, in the order of the table.
 using VendorSet = uint32_t;
 VendorSet set_of(const device::gpu::Vendor& vendor);
 
-/// The vendors whose runtimes the process has loaded; where there is none, all memory is the
-/// host's. An atomic load where these are all vendors that the machine can have, else 20 ns more.
-/// Thread-safe.
+/// The vendors whose runtimes the process has loaded; if none, all memory is the host's. Costs an
+/// atomic load if every vendor that this machine may have is loaded, else 20 ns more. Thread-safe.
 VendorSet loaded_runtimes();
 
-/// Loads no runtime: what the process has not loaded owns nothing. Thread-safe.
+/// Finds the owner of `address`. Loads no runtime: a runtime that the process has not loaded owns
+/// nothing. Thread-safe.
 Owner owner_of(const void* address);
 
-/// GPU `index` of the first vendor whose runtime loads here and has one.
+/// Finds GPU `index` of the first vendor whose runtime loads here and has that many.
 Result<GpuName> find_gpu(int index);
 
-/// A stream of work whose marks the host can see. One thread at a time; marks may be looked at by
-/// any.
+/// A stream with marks that the host can see. One thread at a time enqueues; any thread may look at
+/// marks.
 class GpuQueue {
  public:
   static Result<std::unique_ptr<GpuQueue>> create(device::Device& device);
@@ -52,15 +53,15 @@ class GpuQueue {
   GpuQueue(const GpuQueue&) = delete;
   GpuQueue& operator=(const GpuQueue&) = delete;
 
-  /// What the vendor's libraries take.
+  /// The stream, as the vendor's libraries take it.
   [[nodiscard]] void* native() const { return stream_->native(); }
   Status copy(void* dst, const void* src, size_t bytes) {
     return device_.copy(*stream_, dst, src, bytes);
   }
-  /// What is enqueued from now on comes after what the program has on the default stream. A copy
-  /// from pageable memory may be there still when its call has returned.
+  /// Orders later work after the program's work on the default stream. Needed because a copy from
+  /// pageable memory may still be running when its call returns.
   Status follow_default_stream();
-  /// `is_reached(mark)` once all that is enqueued now is complete.
+  /// Returns a mark; `is_reached(mark)` is true once all work enqueued so far is complete.
   Result<uint32_t> mark();
   [[nodiscard]] bool is_reached(uint32_t mark) const { return flag_->reached(mark); }
 
@@ -68,7 +69,7 @@ class GpuQueue {
   explicit GpuQueue(device::Device& device) : device_(device) {}
   device::Device& device_;
   std::unique_ptr<device::Stream> stream_, default_;
-  std::unique_ptr<device::Event> event_;  // of the default stream
+  std::unique_ptr<device::Event> event_;  // recorded on the default stream
   device::Flag* flag_ = nullptr;
   uint32_t marks_ = 0;
 };
@@ -76,13 +77,13 @@ class GpuQueue {
 /// Thread-safe.
 class Gpu {
  public:
-  /// Opened by its first user, for good.
+  /// Opens the GPU at its first use; it stays open until the process ends.
   static Result<Gpu*> open(GpuName name);
 
   [[nodiscard]] device::Device& device() { return *device_; }
-  /// Copies between any two places, and waits.
+  /// Copies between any two places and waits.
   Status copy(void* dst, const void* src, size_t bytes);
-  /// Waits for what the program has on the default stream.
+  /// Waits for the program's work on the default stream.
   Status settle() { return copy(nullptr, nullptr, 0); }
 
  private:

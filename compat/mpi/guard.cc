@@ -10,7 +10,7 @@ namespace hetccl::mpi {
 int raise_exception(const char* what, Word comm) noexcept {
   const Library& library = mpi();
   int code = library.abi.err_other;
-  // There may be no memory for a text, nor for the name of a function that is looked up.
+  // Building the text may run out of memory, and so may looking up a function's name.
   try {
     const std::string text =
         std::string("hetccl: ") + (what != nullptr ? what : "an unknown error");

@@ -1,4 +1,5 @@
-// No exception of this library passes a frame of C or Fortran: it becomes an error of the MPI call.
+// Exceptions of this library never unwind into C or Fortran frames: they become errors of the MPI
+// call.
 #pragma once
 
 #include <exception>
@@ -7,11 +8,11 @@
 
 namespace hetccl::mpi {
 
-/// Makes an exception, or an unknown one (`what` is null), the error of a call on `comm`, as the
-/// communicator's error handler would have it: the error code. Null: on MPI_COMM_WORLD.
+/// Raises an exception, an unknown one if `what` is null, as an error of a call on `comm` (null:
+/// MPI_COMM_WORLD) through the communicator's error handler. Returns the error code.
 int raise_exception(const char* what, Word comm) noexcept;
 
-/// Returns what `body` returns, an MPI error code, or the code of the exception that left it.
+/// Returns the MPI error code that `body` returns, or that of the exception it throws.
 template <typename Body>
 int guarded(const Body& body, Word comm = 0) noexcept {
   try {

@@ -1,4 +1,4 @@
-// A buffer of the program in device memory, and its copy in host memory.
+// A device buffer of the program, and its copy in host memory.
 #pragma once
 
 #include <utility>
@@ -16,13 +16,14 @@ bool needs_host_copy(Word buffer, const Library& library);
 
 class HostCopy {
  public:
-  /// `span` is what may be touched of `buffer`. `in`: the copy begins as the buffer is.
+  /// Copies `span`, the part of `buffer` that may be touched. `in`: the copy starts with the
+  /// buffer's content.
   static Result<HostCopy> make(Word buffer, Span span, bool in);
-  /// The address to pass to the MPI in place of `buffer`.
+  /// The address to pass to the MPI instead of `buffer`.
   [[nodiscard]] Word buffer() const {
     return from_pointer(scratch_.data()) - static_cast<Word>(span_.begin);
   }
-  /// From the program's buffer, and back to it.
+  /// Copies from the program's buffer, or back to it.
   Status copy_in() const;
   Status copy_back() const;
 

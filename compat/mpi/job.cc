@@ -28,7 +28,7 @@ constexpr const char* kPreloadHint =
     "set LD_PRELOAD for every rank (mpirun -x LD_PRELOAD=PATH with Open MPI, -genv LD_PRELOAD PATH "
     "with MPICH and Intel MPI), or HETCCL_INIT_TIMEOUT_MS";
 
-// What ranks tell each other first.
+// Record that each rank sends first.
 struct Card {
   uint32_t magic = 0x4e7cc1a1;
   uint32_t version = HETCCL_VERSION_CODE;
@@ -58,14 +58,14 @@ InsideCall::~InsideCall() {
 }
 
 void Job::start(Library& library) {
-  if (started.exchange(true)) return;  // MPICH's Fortran calls MPI_Init of C
+  if (started.exchange(true)) return;  // MPICH's Fortran MPI_Init calls the C one
   auto config = Config::from_environment();
   Settings mine{.is_readable = config.ok(), .asks = asks_for_protection()};
   if (!config.ok()) {
     Log().error("%s%s", config.status().message().c_str(),
                 mine.asks ? "" : ": MPI serves every call");
   }
-  // A rank that hetccl may not serve must say so to the others.
+  // A rank that hetccl may not serve still has to tell the others.
   Config used = config.ok() ? config.value() : Config();
   if (!config.ok()) used.mpi = false;
   library.learn();
@@ -99,7 +99,7 @@ bool Job::agree(Settings mine) {
                        [&](const Settings& rank) { return (rank.*flag != 0) == value; });
   };
   if (any(&Settings::serves, false)) return false;
-  // Without rules the MPI serves every call, those with device memory from copies.
+  // Without rules the MPI serves every call; calls with device memory work on host copies.
   if (!alone) agree_on_rules();
   multithreaded_ = any(&Settings::is_multithreaded, true);
   learn_nodes(ranks);
@@ -109,8 +109,8 @@ bool Job::agree(Settings mine) {
   return true;
 }
 
-// Without this library a rank would take the first message of hetccl's for one of a collective of
-// the program's. Messages of a tag of their own harm no program.
+// A rank without this library would take hetccl's first collective message for one of the program's
+// own collective. Messages with a tag of their own harm no program, so the ranks meet by those.
 void Job::meet_ranks() {
   const int size = library_.size(library_.comm_world);
   const int tag = library_.own_tag();
@@ -152,7 +152,7 @@ void Job::meet_as_first(int size, int tag) {
 }
 
 void Job::meet_first(int tag) {
-  // Rank 0, if it is there, ends the job first, and says for whom all wait.
+  // If rank 0 has this library, it times out first and names the rank that all wait for.
   const auto deadline = steady_clock::now() + milliseconds(config_.init_timeout_ms + 1000);
   Card card;
   library_.send(&card, sizeof(card), 0, tag, library_.comm_world);
@@ -217,7 +217,7 @@ void Job::learn_nodes(const std::vector<Settings>& ranks) {
 
 void Job::end(const std::string& why) const {
   if (log_.rank == 0) log_.error("%s", why.c_str());
-  static_cast<void>(library_.combine(0, library_.comm_world));  // rank 0 has said it
+  static_cast<void>(library_.combine(0, library_.comm_world));  // rank 0 has logged it by then
   library_.abort(1);
 }
 
@@ -245,7 +245,7 @@ std::optional<Shape> Job::shape_of(Word comm, int size) const {
   return shape;
 }
 
-// Attributes of MPI_COMM_SELF are deleted at the very beginning of MPI_Finalize.
+// Runs at the very beginning of MPI_Finalize, when the MPI deletes the attributes of MPI_COMM_SELF.
 int Job::finish_job(Word, int, void* value, void*) {
   const std::unique_ptr<Job> job(static_cast<Job*>(value));
   current.store(nullptr, std::memory_order_release);

@@ -1,5 +1,5 @@
-// The job that this process is a rank of, between MPI_Init and MPI_Finalize: what its ranks have
-// agreed on at the beginning, and what is to be ended at the end.
+// The MPI job of this process, from MPI_Init to MPI_Finalize: the facts that its ranks agree on at
+// the start, and the objects to destroy at the end.
 #pragma once
 
 #include <cstdint>
@@ -20,37 +20,38 @@ namespace hetccl::mpi {
 
 class Job {
  public:
-  /// Null before MPI_Init and after MPI_Finalize, and where hetccl serves nothing.
+  /// Returns null before MPI_Init, after MPI_Finalize, and if hetccl serves nothing.
   static Job* get();
-  /// Right after MPI_Init, on all ranks of MPI_COMM_WORLD. Ends the job where a rank does not
-  /// answer within HETCCL_INIT_TIMEOUT_MS: it has not loaded this library. Ends it, too, where it
+  /// Runs right after MPI_Init, on all ranks of MPI_COMM_WORLD. Ends the job if a rank does not
+  /// answer within HETCCL_INIT_TIMEOUT_MS, because it has not loaded this library, and if the job
   /// would run without the protection that it asks for (protection.h).
   static void start(Library& library);
   /// Whether hetccl serves calls, or will once the program calls MPI_Init.
   static bool may_serve();
 
-  /// The algorithm that serves a call which `question` describes.
+  /// The algorithm for a call that `question` describes.
   [[nodiscard]] Decision decide(const Question& question) const {
     return forced_ ? *forced_ : rules_.decide(question);
   }
-  /// From the next call on, whatever the rules say; nothing: the rules again. Alike on all ranks.
+  /// Overrides the rules from the next call on; nothing ends the override. All ranks must pass the
+  /// same.
   void force(std::optional<Decision> decision) { forced_ = decision; }
   [[nodiscard]] bool is_forced() const { return forced_.has_value(); }
   [[nodiscard]] const Log& log() const { return log_; }
   [[nodiscard]] const Library& library() const { return library_; }
   [[nodiscard]] bool multithreaded() const { return multithreaded_; }
-  /// Whether the job asks for encryption or a secret file: then no call that hetccl should serve
-  /// goes to the MPI because hetccl has failed.
+  /// Whether the job asks for encryption or a secret file. If so, a failure of hetccl never sends
+  /// its calls to the MPI.
   [[nodiscard]] bool is_protected() const {
     return config_.encrypt || !config_.secret_file.empty();
   }
-  /// On all ranks: ends the job, for a reason that rank 0, at least, has.
+  /// Ends the job, on all ranks. At least rank 0 passes the reason.
   [[noreturn]] void end(const std::string& why) const;
-  /// This rank's host, as a hash.
+  /// Hash of this rank's host identity.
   [[nodiscard]] uint64_t host() const { return host_; }
-  /// For one call of hetccl. MPI knows no deadline: without HETCCL_TIMEOUT_MS there is none.
+  /// Deadline of one call of hetccl. MPI has none, so without HETCCL_TIMEOUT_MS there is none.
   [[nodiscard]] int64_t timeout_ms() const;
-  /// How ranks of `comm` are spread over nodes, and nothing where one is not of this job's.
+  /// Distribution of the ranks of `comm` over nodes; nothing if a rank belongs to another job.
   [[nodiscard]] std::optional<Shape> shape_of(Word comm, int size) const;
   [[nodiscard]] int node_of(int world_rank) const {
     return nodes_[static_cast<size_t>(world_rank)];
@@ -60,7 +61,7 @@ class Job {
 
  private:
   Job(Library& library, Config config);
-  // `mine` lacks what this object knows. False where hetccl serves nothing.
+  // Fills in `mine` and exchanges it with all ranks. Returns false if hetccl serves nothing.
   bool agree(Settings mine);
   void meet_ranks();
   void meet_as_first(int size, int tag);
@@ -78,12 +79,13 @@ class Job {
   std::optional<Decision> forced_;
   bool multithreaded_ = false;
   uint64_t host_ = 0;
-  std::vector<int> nodes_;  // by rank in MPI_COMM_WORLD: 0, 1, ... in the order of first ranks
+  std::vector<int> nodes_;  // node of each rank of MPI_COMM_WORLD, numbered in the order of their
+                            // first ranks
   Requests requests_;
   Summary summary_;
 };
 
-/// While it lives, what this thread waits for in hetccl lets the MPI move its messages.
+/// While it lives, waits of this thread inside hetccl also let the MPI move its messages.
 class InsideCall {
  public:
   InsideCall();

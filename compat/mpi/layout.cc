@@ -28,7 +28,7 @@ Block make_block(int64_t place, int64_t count, Word type, const Library& library
           static_cast<size_t>(count * library.type(type).bytes)};
 }
 
-// The input of a sum that is scattered: all ranks' blocks, in the order of the ranks.
+// Elements of a reduce-scatter's input: the blocks of all ranks, in rank order.
 int64_t elements_of_sum(const MpiCall& call, int n_ranks) {
   return call.collective == Collective::ReduceScatterBlock ? call.recv.count * n_ranks
                                                            : call.recv.counts.sum(n_ranks);
@@ -56,7 +56,8 @@ Block own_block(const Side& side, const Library& library) {
 Span span_of(const Block& block, Word type, const Library& library) {
   if (block.count == 0) return {};
   const auto [low, high] = library.true_bounds(type);
-  const int64_t last = (block.count - 1) * library.extent(type);  // may lie before the first
+  const int64_t last = (block.count - 1) * library.extent(type);  // negative extents put it before
+                                                                  // the first
   return {block.offset + std::min<int64_t>(last, 0) + low,
           block.offset + std::max<int64_t>(last, 0) + high};
 }

@@ -1,4 +1,4 @@
-// Where a call's data lies in the program's buffers.
+// Computes where a call's data lies in the program's buffers.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,28 @@
 
 namespace hetccl::mpi {
 
-/// Elements that lie one after the other, as the type has it.
+/// Consecutive elements of one type.
 struct Block {
-  int64_t offset;  ///< of the first one in the buffer, in bytes
+  int64_t offset;  ///< of the first element in the buffer, in bytes
   int64_t count;   ///< elements
   size_t bytes;    ///< of data, without gaps
 };
 
-/// The `n_ranks` blocks of a side that has one for each rank; those of equal length are one.
+/// The `n_ranks` blocks of a side that has one block per rank; blocks of equal length are merged
+/// into one.
 std::vector<Block> blocks_of_all(const MpiCall& call, const Side& side, int n_ranks,
                                  const Library& library);
-/// The one block of a side that has only this rank's.
+/// The only block of a side that holds just this rank's data.
 Block own_block(const Side& side, const Library& library);
 
-/// What data takes of the program's memory with the gaps in it, from the first byte to behind the
+/// Extent of data in the program's memory, gaps included, from the first byte to the end of the
 /// last.
 struct Span {
   int64_t begin = 0, end = 0;
   [[nodiscard]] size_t bytes() const { return static_cast<size_t>(end - begin); }
 };
 Span span_of(const Block& block, Word type, const Library& library);
-/// `sends`: the side is what the call sends.
+/// `sends`: the send side, else the receive side.
 Span span_of(const MpiCall& call, bool sends, int n_ranks, const Library& library);
 
 }  // namespace hetccl::mpi

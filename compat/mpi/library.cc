@@ -19,14 +19,14 @@
 namespace hetccl::mpi {
 namespace {
 
-// MPICH's and Open MPI's names for their libraries, and those of MPI 5's interface. Debian's MPICH
-// is libmpich.so.
+// Sonames of MPICH, of Open MPI and of MPI 5's standard interface. Debian's MPICH is libmpich.so.
 constexpr std::array kNames = {"libmpi.so.", "libmpi_abi.so.", "libmpich.so.", "libmpi_cray.so."};
-// And for those of Fortran.
+// Sonames of the Fortran libraries.
 constexpr std::array kFortranNames = {"libmpi_mpifh", "libmpi_usempif08", "libmpifort",
                                       "libmpichfort"};
 
-// The MPI may be in no global scope: an interpreter loads modules, and what they need, locally.
+// Opens the MPI that the process has loaded, even outside the global scope: an interpreter loads
+// modules, and their dependencies, locally.
 std::vector<void*> open_loaded(std::span<const char* const> names) {
   std::vector<void*> handles;
   for (const char* name : names) {
@@ -46,7 +46,7 @@ void* find_in(std::span<const char* const> names, const char* symbol) {
   return found;
 }
 
-// A tag that programs hardly use, far from the largest, which tools like.
+// Offset from the largest tag, which tools like, to one that programs hardly use.
 constexpr int kTagBelowLargest = 24'661;
 
 Function comm_size("PMPI_Comm_size"), comm_rank("PMPI_Comm_rank"),
@@ -85,7 +85,7 @@ Word resolve(const Constant& constant) {
 
 Maker ask_maker() {
   void* function = find_symbol("PMPI_Get_library_version");
-  std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING is 8192 at most
+  std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING is at most 8192
   int length = 0;
   if (function == nullptr ||
       invoke(function, Words(from_pointer(text.data()), from_pointer(&length))) != 0) {
@@ -105,7 +105,8 @@ size_t slot_of(Word handle, size_t slots) {
 }  // namespace
 
 void* find_symbol(const char* name) {
-  // A program that is linked to a fixed address has its own copies of the MPI's variables.
+  // A program linked at a fixed address has copy relocations: its own copies of the MPI's
+  // variables.
   if (void* found = dlsym(RTLD_DEFAULT, name)) return found;
   return find_in(kNames, name);
 }
@@ -118,14 +119,14 @@ void* find_next(const char* name) {
 
 namespace {
 
-// MPI_Initialized and MPI_Finalized may be called at any time.
+// Calls MPI_Initialized or MPI_Finalized, which are allowed at any time.
 bool is_so(const char* name) {
   void* const query = find_symbol(name);
   int flag = 0;
   return query != nullptr && invoke(query, Words(from_pointer(&flag))) == 0 && flag != 0;
 }
 
-// Open MPI answers at any time.
+// Whether the MPI may be asked about device memory now. Open MPI may at any time.
 bool answers_questions() {
   return find_symbol("ompi_mpi_comm_world") != nullptr ||
          (is_so("PMPI_Initialized") && !is_so("PMPI_Finalized"));
@@ -135,7 +136,7 @@ bool answers_questions() {
 
 VendorSet ask_device_memory() {
   using device::gpu::kCuda, device::gpu::kHip;
-  // Open MPI says "rocm", MPICH "hip".
+  // Open MPI's function says "rocm", MPICH's "hip".
   constexpr std::pair<const device::gpu::Vendor*, const char*> kQuestions[] = {
       {&kCuda, "MPIX_Query_cuda_support"},
       {&kHip, "MPIX_Query_hip_support"},
@@ -165,7 +166,7 @@ Library* Library::get() {
   const std::lock_guard lock(mutex);
   if (found.load(std::memory_order_relaxed) == nullptr) {
     if (void* init = find_symbol("PMPI_Init")) {
-      found.store(new Library(recognise(init)), std::memory_order_release);  // for good
+      found.store(new Library(recognise(init)), std::memory_order_release);  // never freed
     }
   }
   return found.load(std::memory_order_relaxed);
@@ -222,7 +223,7 @@ Word Library::load_handle(const void* place) const {
 }
 
 void Library::store_handle(void* place, Word handle) const {
-  std::memcpy(place, &handle, abi.handle_bytes);  // the machines are little-endian
+  std::memcpy(place, &handle, abi.handle_bytes);  // hetccl supports little-endian machines only
 }
 
 Type Library::type(Word datatype) const {
@@ -259,13 +260,13 @@ bool Library::is_contiguous(Word datatype) const {
   if (get_extent.call(Words(datatype, from_pointer(&low), from_pointer(&length))) != 0)
     return false;
   if (low != 0 || length != known.bytes) return false;
-  // An equal extent does not do: the parts may lie in another order.
+  // Comparing extents is not enough: the parts may lie in another order.
   const int combiner = combiner_of(datatype);
   if (combiner == abi.combiner_named) return true;
   if (combiner != abi.combiner_dup && combiner != abi.combiner_contiguous) return false;
   const Word part = part_of(datatype);
   const bool contiguous = is_contiguous(part);
-  // What was asked for is to be freed, unless it is predefined.
+  // Handles that a query returns must be freed, unless they are predefined.
   if (is_derived(part)) free_type(part);
   return contiguous;
 }
@@ -286,8 +287,8 @@ void Library::free_type(Word datatype) const {
   type_free.call(Words(from_pointer(&datatype)));
 }
 
-// How many datatypes it is made of: a predefined one of none. Types that were made with large
-// counts tell of themselves in large functions alone.
+// Number of datatypes that `datatype` is made of; 0 if it is predefined. Types made with large
+// counts answer only to large-count functions.
 int64_t Library::ask_envelope(Word datatype, int* combiner) const {
   if (get_envelope_c.address() != nullptr) {
     int64_t ignored = 0, types = 0;
@@ -308,7 +309,7 @@ int Library::combiner_of(Word datatype) const {
   return combiner;
 }
 
-// The type that one which is a duplicate, or contiguous, is made of.
+// The type that `datatype` duplicates or repeats contiguously.
 Word Library::part_of(Word datatype) const {
   int count = 0;
   int64_t large = 0, address = 0;
@@ -436,7 +437,7 @@ bool Library::probe(int from, int tag, Word comm) const {
   return flag != 0;
 }
 
-// MPICH looks at no other rank for a probe of MPI_COMM_SELF.
+// Not MPI_COMM_SELF: when that is probed, MPICH looks at no other rank.
 void Library::progress() const {
   static_cast<void>(probe(abi.any_source, progress_tag_, comm_world));
 }
@@ -446,7 +447,7 @@ int Library::own_tag() const {
   int flag = 0;
   get_attr.call(
       Words(comm_world, from_int(abi.tag_ub), from_pointer(&largest), from_pointer(&flag)));
-  const int most = flag != 0 ? *largest : 32767;  // what every MPI has at least
+  const int most = flag != 0 ? *largest : 32767;  // every MPI has at least this
   return most - kTagBelowLargest;
 }
 
@@ -455,14 +456,14 @@ int Library::raise(Word comm, int code) const {
   return code;
 }
 
-// Codes are never freed, and MPICH 5.0.2 crashes from a few thousand on.
+// Caches codes by text: they are never freed, and MPICH 5.0.2 crashes after a few thousand.
 int Library::error_code(const std::string& text) const {
   constexpr size_t kMostCodes = 500;
   static std::mutex mutex;
   static int our_class = 0;
   static std::map<std::string, int> codes;
   const std::lock_guard lock(mutex);
-  const std::string shown = text.substr(0, 250);  // MPI_MAX_ERROR_STRING is 256 at least
+  const std::string shown = text.substr(0, 250);  // MPI_MAX_ERROR_STRING is at least 256
   if (const auto known = codes.find(shown); known != codes.end()) return known->second;
   if (codes.size() == kMostCodes) return abi.err_other;
   if (our_class == 0 && add_class.call(Words(from_pointer(&our_class))) != 0) return abi.err_other;
@@ -473,7 +474,8 @@ int Library::error_code(const std::string& text) const {
   return code;
 }
 
-// A launcher may end without passing on what a rank wrote last: MPICH's does, of MPI_Abort itself.
+// Gives the launcher time: it may end without forwarding a rank's last output. MPICH's does so in
+// MPI_Abort.
 void Library::abort(int code) const {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   abort_job.call(Words(comm_world, from_int(code)));

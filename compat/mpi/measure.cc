@@ -33,7 +33,7 @@ std::vector<Candidate> candidates_of(Collective collective, const Shape& shape) 
   return list;
 }
 
-// One collective of one size, ready to be called.
+// A collective with one size, ready to be called.
 class Point {
  public:
   static Result<Point> make(Collective collective, int64_t bytes, MemorySpace memory,
@@ -90,7 +90,7 @@ class Point {
       case 'x':
         return library.comm_world;
       default:
-        return 0;  // the root
+        return 0;  // 'q', the root
     }
   }
 
@@ -100,9 +100,9 @@ class Point {
   Words words_;
 };
 
-// Of so many calls, in seconds, on the slowest rank.
+// Seconds for `calls` calls on the slowest rank.
 Result<double> time_calls(const Point& point, int calls, const Library& library) {
-  static_cast<void>(library.combine(0, library.comm_world));  // all begin together
+  static_cast<void>(library.combine(0, library.comm_world));  // all ranks start together
   const auto begin = Clock::now();
   for (int i = 0; i < calls; ++i) {
     if (const int code = point.call()) return error(ErrorCode::SystemError, "MPI's error %d", code);
@@ -121,13 +121,13 @@ Result<Json> measure_point(Job& job, const Point& point, const std::vector<Candi
   const double share = seconds / static_cast<double>(candidates.size()) / kRounds;
   for (const Candidate& candidate : candidates) {
     job.force(candidate.decision);
-    HETCCL_TRY(time_calls(point, 3, library).status());  // connects, and fills caches
+    HETCCL_TRY(time_calls(point, 3, library).status());  // connects and warms caches
     HETCCL_ASSIGN(const double once, time_calls(point, 3, library));
     calls.push_back(std::clamp(static_cast<int>(share / (once / 3 + 1e-9)), 1, kMostCalls));
   }
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < candidates.size(); ++i) {
-      // Each second round in the other order.
+      // Every second round runs in reverse order.
       const size_t which = round % 2 == 0 ? i : candidates.size() - 1 - i;
       job.force(candidates[which].decision);
       HETCCL_ASSIGN(const double time, time_calls(point, calls[which], library));

@@ -11,8 +11,8 @@
 namespace hetccl::mpi {
 namespace {
 
-// Free memory of the host, by the power of two that it has at least. What is longer than the
-// longest class is not kept.
+// Free host memory by size class: the largest power of two that fits in it. Memory above the
+// largest class is not kept.
 class HostPool {
  public:
   void* take(size_t bytes) {
@@ -48,7 +48,7 @@ class HostPool {
 };
 
 HostPool& host_pool() {
-  static auto* pool = new HostPool;  // outlives every communicator
+  static auto* pool = new HostPool;  // leaked: outlives every communicator
   return *pool;
 }
 

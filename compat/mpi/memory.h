@@ -1,5 +1,5 @@
-// Where a program's buffers lie, and scratch memory beside them. A GPU's runtime is asked only
-// where the process has loaded it.
+// Finds the memory space of a program's buffers, and keeps scratch memory. Asks a GPU's runtime
+// only if the process has loaded it.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace hetccl::mpi {
 
-/// A place for data. The host reaches managed memory, and so do GPUs of its vendor.
+/// A memory space. The host and all GPUs of its vendor reach managed memory.
 struct MemorySpace {
   enum class Kind { Host, Device, Managed };
   Kind kind = Kind::Host;
   GpuName gpu;  ///< of device and managed memory
 
   [[nodiscard]] bool on_host() const { return kind == Kind::Host; }
-  /// Whether what works on `place` (the host or a GPU) can use it as it is.
+  /// Whether work on `place` (the host or a GPU) can use this memory directly.
   [[nodiscard]] bool is_usable_on(const MemorySpace& place) const {
     if (kind == Kind::Managed) return place.on_host() || place.gpu.vendor == gpu.vendor;
     return kind == place.kind && gpu == place.gpu;
@@ -28,14 +28,14 @@ struct MemorySpace {
 /// Thread-safe, and cheap: a fraction of a microsecond.
 MemorySpace memory_of(const void* address);
 
-/// Waits for what the program's GPU may be doing with managed memory, before the host uses it.
+/// Waits for the GPU's work on managed memory, so that the host may use it.
 Status settle(MemorySpace memory);
 
-/// Copies between any two places, and waits until it is done.
+/// Copies between any two places and waits.
 Status copy_memory(void* dst, MemorySpace dst_place, const void* src, MemorySpace src_place,
                    size_t bytes);
 
-/// Memory for one call. What is given back is kept, and taken by later calls. Thread-safe.
+/// Memory for one call. Freed memory is kept for later calls. Thread-safe.
 class Scratch {
  public:
   static Result<Scratch> take(MemorySpace place, size_t bytes);

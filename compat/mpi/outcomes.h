@@ -1,5 +1,5 @@
-// How the program's requests for hetccl's work have ended. A request has its error until the
-// program learns of it: the MPI cannot hold it, for its own error handler would be that of
+// Errors of the requests that stand for hetccl's work. An error is kept here until the program
+// waits for or tests the request. The MPI cannot keep it: it would call the error handler of
 // MPI_COMM_WORLD.
 #pragma once
 
@@ -10,21 +10,21 @@
 
 namespace hetccl::mpi {
 
-/// Of one request. The code is that of its latest error; 0: none.
+/// Outcome of one request: the code of its latest error, 0 if none.
 struct Outcome {
   std::atomic<int> code{0};
 };
 
-/// All outcomes, by handle. The MPI may free requests after this library's end, so they are in no
-/// object. Thread-safe; calls nothing of the MPI.
+/// All outcomes, by handle. Global, because the MPI may free requests after this library has shut
+/// down. Thread-safe; calls no MPI function.
 namespace outcomes {
 
-/// Whether there are any requests of hetccl's.
+/// Whether hetccl has any requests.
 [[nodiscard]] bool exist();
-/// Null where the request is none of hetccl's.
+/// Returns null if the request is not hetccl's.
 [[nodiscard]] std::shared_ptr<Outcome> find(Word request);
 void add(Word request, std::shared_ptr<Outcome> outcome);
-/// `outcome`: the handle may have been given to another request meanwhile.
+/// Removes the entry of `request` if it still is `outcome`: the MPI may have reused the handle.
 void forget(Word request, const Outcome* outcome);
 
 }  // namespace outcomes

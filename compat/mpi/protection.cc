@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kSetOnAll =
     "set it on every rank (-x NAME with Open MPI, -genv NAME VALUE with MPICH and Intel MPI)";
 
-// The first rank whose settings have `flag` as `value`; the number of ranks if none has.
+// Returns the first rank whose settings have `flag` equal to `value`, or ranks.size().
 size_t find_rank(const std::vector<Settings>& ranks, uint8_t Settings::* flag, bool value) {
   const auto found = std::find_if(ranks.begin(), ranks.end(),
                                   [&](const Settings& rank) { return (rank.*flag != 0) == value; });

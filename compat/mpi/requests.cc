@@ -103,7 +103,7 @@ void Requests::advance() {
   std::vector<std::unique_ptr<Pending>> done;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;  // another thread does it
+    if (!lock.owns_lock()) return;  // another thread is in here and does it
     for (auto place = list_.begin(); place != list_.end();) {
       Pending& pending = **place;
       if (pending.work != nullptr && pending.cancel.exchange(false)) pending.work->cancel();
@@ -117,16 +117,16 @@ void Requests::advance() {
   }
   for (auto& pending : done) {
     complete(*pending);
-    // The state of a generalized request is freed by the MPI, or here, whichever comes last.
+    // The MPI's callback and this function both let go of the state; the later one frees it.
     if (pending->tag == 0 && !pending->left_by_one.exchange(true))
       static_cast<void>(pending.release());
     pending_.fetch_sub(1, std::memory_order_release);
   }
 }
 
-// A generalized request has no communicator, and a receive no error that is not its own: the wait
-// or test that completes them has the code from the outcome. The communicator's error handler is
-// called here, since the program may never ask.
+// The MPI has no place for the error: a generalized request has no communicator, and a receive has
+// only errors of its own. So the wait or test takes the code from the outcome. The communicator's
+// error handler is called here, since the program may never wait or test.
 void Requests::complete(Pending& pending) {
   if (pending.work != nullptr) {
     pending.status = pending.work->finish();
@@ -174,7 +174,7 @@ int Requests::describe(const Pending& pending, void* status) {
   return 0;
 }
 
-// MPICH 3 and 4 call it in MPI_Request_free, complete or not.
+// MPICH 3 and 4 call this in MPI_Request_free even if the request is not complete.
 int Requests::free_state(void* state) {
   auto* pending = static_cast<Pending*>(state);
   outcomes::forget(pending->request, pending->outcome.get());
@@ -183,7 +183,7 @@ int Requests::free_state(void* state) {
   return 0;
 }
 
-// The MPI may hold a lock here that the thread in `advance` wants.
+// Takes no lock: the MPI may hold one that a thread in `advance` waits for.
 int Requests::cancel(void* state, int complete) {
   if (complete == 0) static_cast<Pending*>(state)->cancel = true;
   return 0;

@@ -25,7 +25,7 @@ Json leaf(const char* key) {
   return Json{{key, Json(std::vector<Json::Member>())}};
 }
 
-// The tree with `inner` wherever MPICH would go on to look for an algorithm.
+// Copies `tree`, with `inner` wherever MPICH would go on to choose an algorithm.
 Json with_algorithms(const Json& tree, const Json& inner) {
   std::vector<Json::Member> members;
   for (const Json::Member& member : *tree.members()) {
@@ -41,7 +41,7 @@ Json with_algorithms(const Json& tree, const Json& inner) {
   return Json(std::move(members));
 }
 
-// How often `with_algorithms` writes the inner tree.
+// Counts how often `with_algorithms` inserts the inner tree.
 size_t count_leaves(const Json& tree) {
   size_t count = 0;
   for (const Json::Member& member : *tree.members()) {
@@ -54,11 +54,11 @@ size_t count_leaves(const Json& tree) {
   return count;
 }
 
-// What MPICH's settings say, piece by piece, and the names of those that are set.
+// Collects rules from MPICH's settings, and the names of those that are set.
 class MpichSettings {
  public:
-  // The files for buffers of one kind: the first chooses a composition, the second an algorithm for
-  // its communicators. Nothing where neither is set.
+  // Reads the files for one kind of buffers: the first chooses a composition, the second an
+  // algorithm for its communicators. Returns nothing if neither is set.
   Result<std::optional<Json>> read_files(const std::string& suffix) {
     HETCCL_ASSIGN(auto compositions,
                   read("MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE" + suffix));
@@ -74,7 +74,7 @@ class MpichSettings {
     return std::optional(with_algorithms(*compositions, *algorithms));
   }
 
-  // Rules of those collectives that have a setting of their own.
+  // Rules for the collectives that have a setting of their own.
   std::vector<Json::Member> read_collectives() {
     std::vector<Json::Member> rules;
     for (size_t i = 0; i < kCollectives; ++i) {

@@ -1,4 +1,5 @@
-// Where the rules come from: a file of hetccl's setting, MPICH's own settings, or hetccl itself.
+// Finds the rules: in a file that hetccl's setting names, in MPICH's own settings, or in hetccl's
+// defaults.
 #pragma once
 
 #include <string>
@@ -9,13 +10,14 @@
 namespace hetccl::mpi {
 
 struct RuleSource {
-  std::string name;  ///< for people
-  std::string text;  ///< as a file has it
+  std::string name;  ///< for messages
+  std::string text;  ///< in the form of a tuning file
 };
 
-/// HETCCL_MPI_FILE's file. Without it what MPICH's settings of single collectives say
-/// (MPIR_CVAR_..._INTRA_ALGORITHM and ..._COMPOSITION), then the files of its other settings, then
-/// hetccl's rules. Fails where a file cannot be read, or those of MPICH's settings are no JSON.
+/// Returns the file of HETCCL_MPI_FILE if set. Else combines MPICH's settings for single
+/// collectives (MPIR_CVAR_..._INTRA_ALGORITHM and ..._COMPOSITION), then the files of its other
+/// settings, then hetccl's defaults. Fails if a file cannot be read, or if a file of MPICH's
+/// settings is not JSON.
 Result<RuleSource> find_rules(const Config& config);
 
 }  // namespace hetccl::mpi

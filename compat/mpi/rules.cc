@@ -25,7 +25,7 @@ std::optional<int64_t> to_number(std::string_view text) {
   return value;
 }
 
-// Collectives that MPICH has and hetccl leaves alone.
+// Collectives that MPICH has and hetccl does not serve.
 bool is_left_alone(std::string_view name) {
   if (name.starts_with('i')) name.remove_prefix(1);
   return name == "alltoallw" || name == "scan" || name == "exscan" || name.starts_with("neighbor_");
@@ -57,7 +57,7 @@ std::string_view name_of(Algorithm algorithm) {
 
 struct Rules::Parser {
   const std::string& source;
-  std::string path;  // of keys, to where the parser is
+  std::string path;  // the keys around the parser's position
   uint32_t nonblocking = 0;
 
   Status wrong(std::string_view key, std::string_view what) const {
@@ -98,7 +98,7 @@ struct Rules::Parser {
     } else if (ends_with_word(name, "ccl") || name == "device") {
       decision.algorithm = Algorithm::Device;
     } else if (name.starts_with("MPIR_") || name.starts_with("MPIDI_")) {
-      decision.algorithm = Algorithm::Beta;  // which of its algorithms is the MPI's own affair
+      decision.algorithm = Algorithm::Beta;  // the MPI itself chooses among its algorithms
     } else {
       return wrong(key,
                    "is no algorithm: alpha, beta, gamma, device, mpi, or one of MPICH's names");
@@ -130,7 +130,7 @@ struct Rules::Parser {
       return wrong(key, format("%.*s is no parameter of it: streams=N or communicators=N",
                                static_cast<int>(parameter.size()), parameter.data()));
     }
-    // MPICH's own: ccl=auto, k=4, chunk_size=4096 ...
+    // Ignores MPICH's own: ccl=auto, k=4, chunk_size=4096 ...
     if (parameter.find('=') != std::string_view::npos) return {};
     return wrong(key, format("%.*s is no parameter: NAME=VALUE", static_cast<int>(parameter.size()),
                              parameter.data()));
@@ -161,8 +161,8 @@ struct Rules::Parser {
         {"is_multi_threaded=no", Test::Multithreaded, 0},
         {"is_sendbuf_inplace=yes", Test::InPlace, 1},
         {"is_sendbuf_inplace=no", Test::InPlace, 0},
-        // hetccl is asked of predefined operators alone, which commute, and not of what blocks
-        // only one rank knows.
+        // Questions are asked only for predefined operators, which commute, and not for block
+        // lengths that only one rank knows.
         {"is_commutative=yes", Test::Any, 0},
         {"is_commutative=no", Test::Never, 0},
         {"is_op_built_in=yes", Test::Any, 0},
@@ -191,7 +191,7 @@ struct Rules::Parser {
     return {};
   }
 
-  // "avg_msg_size<=65536".
+  // For example "avg_msg_size<=65536".
   Status read_limit(std::string_view key, Node& node) const {
     static constexpr std::pair<std::string_view, Test> kLimits[] = {
         {"comm_size", Test::SizeAtMost},       {"comm_avg_ppn", Test::PerNodeAtMost},
@@ -278,7 +278,7 @@ bool Rules::holds(const Node& node, const Question& question) const {
       return is(shape.consecutive);
     case Test::PerNodeAtMost:
       return (shape.size + shape.nodes - 1) / shape.nodes <=
-             node.value;  // no product: it may overflow
+             node.value;  // a product could overflow
     case Test::AverageAtMost:
       return at_most(question.average_bytes);
     case Test::TotalAtMost:

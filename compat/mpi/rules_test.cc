@@ -124,11 +124,11 @@ TEST_CASE("hetccl's own rules are rules") {
   CHECK(!rules.decide(question).by_hetccl());
   question.device = true;
   CHECK(rules.decide(question).by_hetccl());
-  question.shape.nodes = 2;  // small ones go through the host
+  question.shape.nodes = 2;  // small messages go through the host
   CHECK(!rules.decide(question).by_hetccl());
   question.average_bytes = 1 << 20;
   CHECK(rules.decide(question).by_hetccl());
-  question.collective = Collective::Alltoallv;  // whose lengths not all ranks know
+  question.collective = Collective::Alltoallv;  // not all ranks know its lengths
   question.average_bytes = question.total_bytes = -1;
   CHECK(rules.decide(question).by_hetccl());
   question.collective = Collective::Barrier;

@@ -12,7 +12,7 @@
 namespace hetccl::mpi {
 namespace {
 
-// How many parts a call is cut into: only all-reduces are.
+// Number of parts that a call is cut into: only all-reduces are cut.
 size_t parts_of(const MpiCall& call, const Routing& routing) {
   return call.collective == Collective::Allreduce ? static_cast<size_t>(routing.decision.streams)
                                                   : 1;
@@ -40,14 +40,14 @@ Status run(const MpiCall& call, const Routing& routing, Communicator& comm,
     HETCCL_TRY(work->wait());
     return work->finish();
   }
-  // The calling thread drives it, which no stream does as fast.
+  // The calling thread drives the call: faster than any stream.
   HETCCL_ASSIGN(auto exchange,
                 Exchange::prepare(call, comm.size(), comm.rank(), endpoint.place(), library));
   HETCCL_TRY(endpoint.run(*exchange));
   return exchange->deliver();
 }
 
-// Logs an error once: a program may repeat a call that fails.
+// Logs an error once, since a program may repeat a call that fails.
 void log_failure(const MpiCall& call, const Status& status, const Job& job) {
   static std::mutex mutex;
   static std::string last;
@@ -83,7 +83,8 @@ int serve_by_hetccl(const MpiCall& call, const Routing& routing, Communicator& c
     case Form::Persistent:
       break;
   }
-  // Persistent calls may be started in any order, and hetccl's are made in one.
+  // The program may start persistent calls in any order, but one endpoint needs the same order on
+  // all ranks. So each call gets its own endpoint.
   Endpoint* endpoint = comm.reserve(routing);
   if (endpoint == nullptr) return serve_by_mpi(call, routing, comm, job);
   return job.requests().add_persistent(
@@ -91,7 +92,7 @@ int serve_by_hetccl(const MpiCall& call, const Routing& routing, Communicator& c
       call.comm, call.request);
 }
 
-// Whether alpha is chosen, which is made of blocking calls that count in an int.
+// Whether Alpha serves the call. It is made of blocking calls whose counts fit an int.
 bool is_composed(const MpiCall& call, const Routing& routing) {
   return routing.decision.algorithm == Algorithm::Alpha && routing.reason == Reason::Rule &&
          call.form == Form::Blocking && Composition::applies(call.collective) &&

@@ -1,12 +1,12 @@
-// A collective that the program calls, from its words to its result.
+// Serves a collective that the program calls, from its words to its result.
 #pragma once
 
 #include "mpi/call.h"
 
 namespace hetccl::mpi {
 
-/// The result of the MPI function of that form: an MPI error code. Errors of hetccl go to the
-/// communicator's error handler, exceptions too. `call` has its words, and no more.
+/// Returns the MPI error code of the call. Errors of hetccl, exceptions included, go to the
+/// communicator's error handler. Only the words of `call` are filled in.
 int serve(MpiCall call) noexcept;
 
 }  // namespace hetccl::mpi

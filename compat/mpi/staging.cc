@@ -12,7 +12,7 @@ namespace {
 Function test("PMPI_Test"), get_elements("PMPI_Get_elements_x"), cancel_request("PMPI_Cancel"),
     test_cancelled("PMPI_Test_cancelled"), start("PMPI_Start"), request_free("PMPI_Request_free");
 
-// The words of the buffers, by their letters (call.cc).
+// Indices of the buffers' words, from their letters (call.cc).
 struct Places {
   size_t send = Words::kMost, recv = Words::kMost;
 };
@@ -46,7 +46,7 @@ Result<std::shared_ptr<StagedCall>> StagedCall::make(const MpiCall& call, const 
     copy.send.buffer = words.word[places.send] = staged->sent_->buffer();
   }
   if (receives) {
-    // What is between the blocks stays as it is.
+    // Bytes between the blocks must stay as they are, so the copy starts with the buffer's content.
     staged->reads_received_ =
         call.send.in_place || is_uneven(call.collective) || !library.is_contiguous(call.recv.type);
     HETCCL_ASSIGN(staged->received_,
@@ -54,7 +54,7 @@ Result<std::shared_ptr<StagedCall>> StagedCall::make(const MpiCall& call, const 
                                  staged->reads_received_));
     copy.recv.buffer = words.word[places.recv] = staged->received_->buffer();
   }
-  // A broadcast's buffer is of both sides, of which one means something.
+  // A broadcast has one buffer for both sides; only one side is significant on a rank.
   if (call.collective == Collective::Bcast) {
     copy.send.buffer = copy.recv.buffer = words.word[places.send];
   }

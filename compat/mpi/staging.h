@@ -1,4 +1,4 @@
-// Device memory for an MPI that takes none: calls with copies in host memory.
+// Device memory under an MPI that does not accept it: the MPI works on copies in host memory.
 #pragma once
 
 #include <array>
@@ -16,19 +16,19 @@
 
 namespace hetccl::mpi {
 
-/// A collective with its buffers in host memory.
+/// A collective whose buffers are replaced by host copies.
 class StagedCall {
  public:
-  /// Null where nothing needs a copy.
+  /// Returns null if no buffer needs a copy.
   static Result<std::shared_ptr<StagedCall>> make(const MpiCall& call, const Library& library);
   ~StagedCall();
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
-  /// The call that the MPI can make. Its request goes to `request`.
+  /// The call for the MPI. Its request is written to `request`.
   [[nodiscard]] const MpiCall& call() const { return call_; }
   [[nodiscard]] Word* request() { return &request_; }
-  /// Copies in what the MPI reads, which `make` has done for the first time.
+  /// Copies the inputs to the host. `make` has done so for the first start.
   Status fetch() const;
   Status deliver() const;
 
@@ -40,20 +40,20 @@ class StagedCall {
   bool reads_received_ = false;
 };
 
-/// What the MPI does under a request of its own, between host copies.
+/// Work of the MPI, under a request of its own, on host copies.
 class StagedWork : public Work {
  public:
-  /// Of a collective that the MPI has begun.
+  /// A collective that the MPI has started.
   StagedWork(const Library& library, std::shared_ptr<StagedCall> call)
       : library_(library), call_(std::move(call)), request_(call_->request()) {}
-  /// Of a message, of which there is a copy on one side.
+  /// A message with a host copy on at least one side.
   StagedWork(const Library& library, std::optional<HostCopy> sent, std::optional<HostCopy> received)
       : library_(library),
         sent_(std::move(sent)),
         received_copy_(std::move(received)),
         request_(&message_) {}
 
-  /// Where the MPI's request goes.
+  /// Address for the MPI's request.
   [[nodiscard]] Word* request() { return request_; }
   bool is_done() override;
   void wait_briefly() override;
@@ -72,7 +72,7 @@ class StagedWork : public Work {
   bool done_ = false;
 };
 
-/// A persistent collective of the MPI, which has made a request for it.
+/// A persistent collective of the MPI, which has created a request for it.
 class StagedPersistent : public PersistentCall {
  public:
   StagedPersistent(const Library& library, std::shared_ptr<StagedCall> call)

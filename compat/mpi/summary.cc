@@ -41,7 +41,7 @@ Summary::Timer::~Timer() {
 }
 
 void Summary::print(const Library& library) const {
-  // Ranks whose settings differ must make the same calls.
+  // Ranks with different settings must still make the same calls.
   if (library.combine(wanted_ ? 1 : 0, library.comm_world) == 0) return;
   std::vector<double> mine, sums(3 * kCollectives * kReasons);
   for (const auto& rows : rows_) {
@@ -60,7 +60,7 @@ void Summary::print(const Library& library) const {
     for (size_t reason = 0; reason < kReasons; ++reason) {
       const double* row = &sums[3 * (i * kReasons + reason)];
       if (row[0] == 0) continue;
-      // Of lengths that no rank knows all of there is no mean.
+      // If no rank knows all lengths, there is no mean.
       const std::string bytes = row[1] == 0 ? "-" : format("%.3f", row[1] / ranks / 1e6);
       text += format("%-22s %-8s %10.1f %12s %12.3f  %s\n",
                      std::string(name_of(static_cast<Collective>(i))).c_str(),

@@ -1,4 +1,4 @@
-// Who served the program's calls, and why: counted always, since it costs little, and printed at
+// Counts who served the program's calls, and why. Always counts, which costs little; prints at
 // MPI_Finalize with HETCCL_MPI_SUMMARY=1.
 #pragma once
 
@@ -11,19 +11,20 @@
 
 namespace hetccl::mpi {
 
-/// Why the MPI serves a call, or that hetccl does.
+/// Reason why the MPI serves a call; `Hetccl` if hetccl serves it.
 enum class Reason : uint8_t {
-  Hetccl,        ///< none: hetccl serves it
-  Rule,          ///< a rule says so
+  Hetccl,        ///< no reason: hetccl serves it
+  Rule,          ///< a rule chose the MPI
   Empty,         ///< nothing to move, or one rank
   Communicator,  ///< between two groups, or with processes of another job
   Operator,      ///< an operator or a type that hetccl does not compute
   Gaps,          ///< a datatype with gaps
-  NotYet,        ///< the first nonblocking calls of a kind: ranks agree in the next blocking one
+  NotYet,        ///< the first nonblocking calls of a kind: ranks agree on it in the next blocking
+                 ///< call
   InPlace,       ///< an all-to-all in place
-  Concurrent,    ///< another thread is in a collective of the communicator
+  Concurrent,    ///< another thread is in a collective on the communicator
   NoEndpoint,    ///< hetccl could not connect the ranks
-  Leaders,       ///< a rule says so: by leaders of nodes
+  Leaders,       ///< a rule chose leaders of nodes (Alpha)
 };
 inline constexpr size_t kReasons = 11;
 

@@ -28,7 +28,7 @@ std::vector<Word> requests_of(const Language& language, Which which, const Words
   return list;
 }
 
-// The requests of a call, looked up before it, since the MPI frees those that are complete.
+// The requests of a call, looked up before the call, since the MPI frees completed ones.
 class Watched {
  public:
   Watched(const Language& language, Which which, const Words& words, bool tests, bool keeps = false)
@@ -39,8 +39,8 @@ class Watched {
     }
   }
 
-  // The result of a call for which the MPI's is `code`. What fails in the MPI itself is no request
-  // of hetccl's.
+  // Returns the call's result, given the MPI's `code`. Errors of the MPI itself are not hetccl's
+  // and pass through.
   int settle(int code) const {
     const bool has_several = which_ == Which::All || which_ == Which::Some;
     const bool is_complete = code == 0 || (has_several && code == mpi().abi.err_in_status);
@@ -58,10 +58,10 @@ class Watched {
   }
 
  private:
-  // The place of the argument behind the requests and what comes with them.
+  // Index of the first argument behind the requests and their number.
   [[nodiscard]] size_t next() const { return has_number(which_) ? 2 : 1; }
   [[nodiscard]] int* out(size_t place) const { return to_pointer<int>(words_.word[place]); }
-  // Whether a function that tests has found what it looks for.
+  // Whether a testing function has found a completed request.
   [[nodiscard]] bool is_flagged() const {
     if (!tests_ || which_ == Which::Some) return true;
     return *out(which_ == Which::Any ? 3 : next()) != 0;
@@ -78,7 +78,7 @@ class Watched {
     }
     return words_.word[4];
   }
-  // The requests that are complete, each with the place of its status.
+  // The completed requests, each with the index of its status.
   [[nodiscard]] std::vector<std::pair<int, int>> completed() const {
     std::vector<std::pair<int, int>> list;
     const int n = static_cast<int>(outcomes_.size());
@@ -97,7 +97,7 @@ class Watched {
     if (outcome == nullptr) return 0;
     return keeps_ ? outcome->code.load() : outcome->code.exchange(0);
   }
-  // The MPI writes this field only where it has an error itself.
+  // The MPI writes MPI_ERROR only if one of its own requests failed.
   void clear_errors() const {
     for (const auto& [request, status] : completed()) set_error(status, 0);
   }
@@ -112,11 +112,11 @@ class Watched {
   const Which which_;
   const Words& words_;
   const bool tests_, keeps_;
-  std::vector<std::shared_ptr<Outcome>> outcomes_;  // empty: none of the requests is hetccl's
+  std::vector<std::shared_ptr<Outcome>> outcomes_;  // empty if no request is hetccl's
 };
 
-// MPI_Testall in a loop would do, but MPICH 5.0.2 gives an error for a persistent collective of its
-// own that is under way.
+// Not MPI_Testall in a loop: MPICH 5.0.2 returns an error for an active persistent collective of
+// its own.
 void finish_all(const std::vector<Word>& requests) {
   Requests& under_way = Job::get()->requests();
   for (const Word request : requests) {
@@ -137,7 +137,7 @@ int wait_for(const Language& language, Which which, const Caller& wait, const Ca
     return watched.settle(wait(words));
   }
   Words tested = words;
-  int flag = 0;  // as large as a Fortran logical
+  int flag = 0;  // a Fortran LOGICAL fits too
   if (which == Which::Any) tested.insert(3, from_pointer(&flag));
   const int* found = which == Which::Any ? &flag : to_pointer<const int>(words.word[2]);
   while (any_pending()) {

@@ -1,8 +1,8 @@
-// The arguments of an MPI function, whatever the MPI. Each is an integer, a pointer or a handle,
-// which is one of the two; on the machines that hetccl builds for (x86-64 and AArch64 of Linux)
-// every one travels in a register, or in a slot of the stack, of 64 bits. The callee looks at as
-// many bits as its type has. So one library can stand before every MPI: it takes words, reads those
-// that it understands, and passes all on.
+// The arguments of an MPI function, for any MPI. Each is an integer, a pointer, or a handle, which
+// is one of the two. On the machines that hetccl supports (Linux on x86-64 and AArch64) each
+// travels in a 64-bit register or stack slot, and the callee reads as many bits as its type has. So
+// one library can stand in front of every MPI: it takes words, reads those that it understands, and
+// passes all on.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace hetccl::mpi {
 
 using Word = std::uintptr_t;
 
-/// What a caller passed as a C int: the upper half of the word is undefined.
+/// Reads a C int from a word, whose upper half is undefined.
 constexpr int to_int(Word word) {
   return static_cast<int>(static_cast<uint32_t>(word));
 }
@@ -29,8 +29,8 @@ inline Word from_pointer(const void* pointer) {
   return reinterpret_cast<Word>(pointer);
 }
 
-/// A call's arguments, at most kMost. Those behind `size` are not initialised: clearing them takes
-/// longer than a short call's other work here.
+/// A call's arguments, at most kMost. Words from `size` on stay uninitialised: clearing them would
+/// cost more than the rest of this library's work on a short call.
 struct Words {
   static constexpr size_t kMost = 12;
   std::array<Word, kMost> word;

@@ -1,4 +1,4 @@
-// What a request of the program stands for.
+// Work that a request of the program stands for.
 #pragma once
 
 #include <cstdint>
@@ -14,44 +14,44 @@ namespace hetccl::mpi {
 
 class Communicator;
 
-/// What MPI_Wait tells of a message; a collective has none of it.
+/// Fields of MPI_Status for a received message; a collective has none.
 struct Received {
   int source, tag;
   int64_t bytes;
   bool cancelled;
 };
 
-/// Under way until `is_done`. One thread at a time.
+/// Pending until `is_done`. Used by one thread at a time.
 class Work {
  public:
   virtual ~Work() = default;
   virtual bool is_done() = 0;
-  /// Waits at most about a millisecond, and does what it can to bring the end about.
+  /// Waits at most about a millisecond, driving the work meanwhile.
   virtual void wait_briefly() = 0;
-  /// After is_done: brings results to their place.
+  /// Called after is_done: copies results to their place.
   virtual Status finish() = 0;
-  /// A message that has not begun to arrive shall not; a collective goes on.
+  /// Cancels a message that has not begun to arrive; a collective goes on.
   virtual void cancel() {}
-  /// After is_done.
+  /// Called after is_done.
   [[nodiscard]] virtual std::optional<Received> received() const { return std::nullopt; }
 };
 
-/// What the program starts again and again.
+/// A call that the program can start many times.
 class PersistentCall {
  public:
   virtual ~PersistentCall() = default;
   virtual Result<std::unique_ptr<Work>> begin() = 0;
 };
 
-/// A call of hetccl, in parts, each on an endpoint.
+/// A call of hetccl in parts, each on its own endpoint.
 class ExchangeWork : public Work {
  public:
   ExchangeWork(std::shared_ptr<Communicator> owner, std::unique_ptr<Exchange> exchange);
-  /// What is under way after an error goes on, and its scratch memory is not given back.
+  /// If a part has failed, the others may still run, so the scratch memory is leaked.
   ~ExchangeWork() override;
 
   Status start(Endpoint& endpoint, size_t part, size_t parts);
-  /// Until it is done.
+  /// Waits until it is done.
   Status wait();
   bool is_done() override;
   void wait_briefly() override;
@@ -62,7 +62,7 @@ class ExchangeWork : public Work {
     Endpoint* endpoint;
     uint64_t mark;
   };
-  std::shared_ptr<Communicator> owner_;  // of the endpoints
+  std::shared_ptr<Communicator> owner_;  // owns the endpoints
   std::unique_ptr<Exchange> exchange_;
   std::vector<Part> parts_;
 };
@@ -76,7 +76,7 @@ class PersistentExchange : public PersistentCall {
   Result<std::unique_ptr<Work>> begin() override;
 
  private:
-  // The call with types that stay, in types_.
+  // Returns the call with types that stay valid, kept in types_.
   MpiCall keep_types(MpiCall call);
   const std::shared_ptr<Communicator> owner_;
   Endpoint* const endpoint_;

@@ -7,7 +7,8 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
-// NCCL's model is not that wrong: what it expects to take so many times as long is not tried.
+// Pairs that NCCL expects to take this many times as long as the best are not tried: its model is
+// not that wrong.
 constexpr float kHopeless = 4;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What NCCL says of one call: which pairs of algorithm and protocol it can take, and what NCCL
-// thinks that each costs.
+// NCCL's statement about one call: the pairs of algorithm and protocol that it can use, and the
+// expected cost of each.
 #pragma once
 
 #include <array>
@@ -11,18 +11,18 @@ namespace hetccl::nccl_tuner {
 
 class Costs {
  public:
-  /// `table`: rows of `n_protocols` numbers, as v3 to v5 pass them.
+  /// `table` has rows of `n_protocols` numbers, as v3 to v5 pass it.
   Costs(const float* table, int n_algorithms, int n_protocols);
-  /// v2 passes none: pairs that every NCCL can take.
+  /// Tuner API v2 passes no table: assumes the pairs that every NCCL can run.
   static Costs unknown(int function);
 
   [[nodiscard]] bool possible(int algorithm, int protocol) const;
-  /// Whether NCCL can run so. The library's choice is always possible; without either algorithm or
-  /// protocol nothing else is.
+  /// Whether NCCL can run with `resources`. Neither algorithm nor protocol means NCCL's own choice,
+  /// which is always possible; only one of the two is never possible.
   [[nodiscard]] bool possible(const plan::Resources& resources) const;
 
-  /// The settings to search: NCCL's own choice, and each possible pair, with its channels where
-  /// they are the plug-in's to choose. `bytes`: of the call.
+  /// Returns the settings to search: NCCL's own choice, then each possible pair, with channel
+  /// counts where the plug-in may choose them. `bytes`: of the call.
   [[nodiscard]] tune::Space space(uint64_t bytes) const;
 
  private:

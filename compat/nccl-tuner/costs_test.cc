@@ -16,7 +16,7 @@ plan::Resources resources(int algorithm, int protocol, int channels = 0) {
   return made;
 }
 
-// Ring and tree in all protocols; NVLS simple.
+// Ring and tree with all protocols; NVLS with simple.
 constexpr float kTable[Tactic::kAlgorithms][Tactic::kProtocols] = {
     {3, 2, 9}, {5, 4, 2.5F}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, 6}, {-1, -1, -1}, {-1, -1, -1}};
 
@@ -25,14 +25,14 @@ TEST_CASE("costs: only what NCCL's table offers is possible, in tables of any sh
   CHECK(costs.possible({}));
   CHECK(costs.possible(resources(kRing, kLl, 8)));
   CHECK(costs.possible(resources(kNvls, kSimple)));
-  CHECK_FALSE(costs.possible(resources(kNvls, kSimple, 8)));  // its channels are NCCL's
+  CHECK_FALSE(costs.possible(resources(kNvls, kSimple, 8)));  // NCCL chooses its channels
   CHECK_FALSE(costs.possible(resources(kNvls, kLl)));
   CHECK_FALSE(costs.possible(resources(kPat, kSimple)));
   CHECK_FALSE(costs.possible(resources(kRing, -1)));
   CHECK_FALSE(costs.possible(resources(-1, kLl)));
   CHECK_FALSE(costs.possible(resources(-1, -1, 8)));
   CHECK_FALSE(costs.possible(resources(100, 100)));
-  // NCCL 2.22 has six algorithms; a later one may have more of both.
+  // NCCL 2.22 has six algorithms; a later version may have more algorithms and protocols.
   CHECK_FALSE(Costs(&kTable[0][0], 6, Tactic::kProtocols).possible(resources(kPat, kSimple)));
   constexpr float kWide[2][4] = {{1, -1, -1, 1}, {-1, -1, 1, 1}};
   const Costs wide(&kWide[0][0], 2, 4);
@@ -52,7 +52,7 @@ TEST_CASE("costs: without a table only what every NCCL can run is possible") {
 TEST_CASE("costs: the space starts with NCCL's choice, then by cost; hopeless pairs are left out") {
   const auto space =
       Costs(&kTable[0][0], Tactic::kAlgorithms, Tactic::kProtocols).space(uint64_t{1} << 20U);
-  REQUIRE(space.size() == 7);  // all but tree with the simple protocol, 4.5 times as slow
+  REQUIRE(space.size() == 7);  // all but tree with simple, which is 4.5 times as slow
   CHECK(space[0].start == tune::vendor_setting({}));
   CHECK(space[0].axes.empty());
   CHECK(space[1].start == tune::vendor_setting(resources(kTree, kLl128, 4)));

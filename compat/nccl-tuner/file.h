@@ -1,5 +1,5 @@
-// HETCCL_TUNE_FILE, for plain NCCL programs: read once in a process, written where a search has
-// found something.
+// HETCCL_TUNE_FILE for plain NCCL programs: read once per process, and written after a search has
+// found a setting.
 #pragma once
 
 #include <atomic>
@@ -12,25 +12,25 @@
 
 namespace hetccl::nccl_tuner {
 
-/// Reads the file once in a process; later calls return the same. Ranks of one communicator must
-/// not choose by different states of it. Thread-safe.
+/// Reads the file once per process; later calls return the same content, since all ranks of a
+/// communicator must choose by the same state. Thread-safe.
 const tune::Knowledge& read_once(const std::string& path, const NcclLog& log);
 
-/// The entries of NCCL's communicators, as the text of a file, for rank 0 to tell the other ranks.
-/// Empty where it would have more than `most` bytes, which is logged.
+/// The entries for NCCL's communicators, as the text of a file that rank 0 sends to the other
+/// ranks. Empty, with a log line, if it would have more than `most` bytes.
 std::string text_for_all(const tune::Knowledge& knowledge, size_t most, const NcclLog& log);
 
-/// For communicators of one fingerprint.
+/// Entries for communicators with one fingerprint.
 class TuneFile {
  public:
-  /// `path` may be empty: then there is no file.
+  /// With an empty `path` there is no file.
   TuneFile(std::string path, tune::Fingerprint fingerprint, NcclLog log);
   ~TuneFile();
   TuneFile(const TuneFile&) = delete;
   TuneFile& operator=(const TuneFile&) = delete;
 
   void add(const std::vector<tune::Learnt>& learnt) const { file_.add(fingerprint_, learnt); }
-  /// The same on a thread of its own, unless one still writes.
+  /// Adds on a thread of its own, unless an earlier one is still writing.
   void start_adding(std::vector<tune::Learnt> learnt);
 
  private:

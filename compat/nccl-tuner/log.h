@@ -1,4 +1,4 @@
-// Lines for NCCL's log: NCCL_DEBUG and NCCL_DEBUG_SUBSYS=TUNING say which are shown.
+// Writes lines to NCCL's log; NCCL_DEBUG and NCCL_DEBUG_SUBSYS=TUNING select those that are shown.
 #pragma once
 
 #include "base/printable.h"
@@ -7,8 +7,8 @@
 
 namespace hetccl::nccl_tuner {
 
-/// Copied. Thread-safe, as NCCL's function is. Lines may quote other ranks, so they are escaped,
-/// and end after kMostBytes.
+/// Copyable. Thread-safe, as NCCL's function is. Lines may quote other ranks, so they are escaped
+/// and cut at kMostBytes.
 class NcclLog {
  public:
   static constexpr size_t kMostBytes = 512;

@@ -1,5 +1,5 @@
-// How long the phases of trials take: NCCL tells a tuner of a call when it is enqueued, and nothing
-// when it is complete, so a phase lasts until the first call of the next.
+// Measures the phases of trials. NCCL tells a tuner when a call is enqueued but not when it
+// completes, so a phase lasts until the first call of the next phase.
 #pragma once
 
 #include <map>
@@ -11,10 +11,11 @@
 
 namespace hetccl::nccl_tuner {
 
-/// Not thread-safe. Pure: the clock is the caller's.
+/// Not thread-safe. Pure: the caller passes the time.
 class Meter {
  public:
-  /// Before each call. The times of the key's trial, once the call after its last has come.
+  /// Called before each call. Returns the times of the key's trial at the first call after the
+  /// trial.
   std::optional<tune::Samples> call(const tune::Key& key,
                                     const std::optional<tune::Ledger::Use::Trial>& trial,
                                     TimePoint now);

@@ -18,12 +18,12 @@ using tune::Agreement;
 
 constexpr int kLeader = Agreement::kLeader;
 constexpr int64_t kJoinMs = 5'000;
-constexpr size_t kMostSaid = size_t{1} << 20U;  // of a rank's facts and file
-// Rank 0 to all: what was exchanged holds. No note of tune/note.h.
+constexpr size_t kMostSaid = size_t{1} << 20U;  // bounds a rank's facts and file
+// Note of rank 0 to all: the exchange has succeeded. Not one of tune/note.h.
 constexpr std::string_view kAgreed = "agreed";
-// The coordinator tells of a lost rank long before.
+// Only a safeguard: the coordinator reports a lost rank long before.
 constexpr std::chrono::seconds kLongestRelay(60);
-// How long a rank in doubt waits before it asks.
+// Time that a rank in doubt waits before it asks.
 constexpr milliseconds kPatience(20);
 
 bootstrap::UniqueId unique_id_of(std::string_view hex) {
@@ -70,7 +70,7 @@ Status Online::enter(const Config& config) {
   return {};
 }
 
-// Rank 0's file, as all ranks have understood it.
+// Returns rank 0's file, provided that all ranks have parsed the same from it.
 Result<tune::Knowledge> Online::exchange() {
   const std::string mine =
       Json{{"facts", options_.facts}, {"first", options_.is_first}, {"file", options_.file}}.dump();
@@ -92,7 +92,7 @@ Result<tune::Knowledge> Online::exchange() {
     HETCCL_ASSIGN(known, tune::Knowledge::parse(*file));
   }
   if (!all_first) known = {};
-  // Another version of this library may understand a file otherwise.
+  // Another version of this library may parse the file differently.
   const std::string digest = tune::digest_of(known.dump());
   HETCCL_ASSIGN(const auto digests, session_->all_gather({digest.begin(), digest.end()}, kJoinMs));
   for (const auto& other : digests)
@@ -100,8 +100,8 @@ Result<tune::Knowledge> Online::exchange() {
   return known;
 }
 
-// The coordinator relays rank 0's word to all ranks, or tells all of a failure: no rank uses what
-// another one does not.
+// Waits until the coordinator relays rank 0's note to all ranks, or reports a failure to all. So
+// either all ranks use the file or none does.
 Status Online::await_agreement() {
   std::unique_lock lock(mutex_);
   if (heard_.wait_for(lock, kLongestRelay, [&] { return is_agreed_ || lost_; }) && is_agreed_)
@@ -185,7 +185,8 @@ void Online::lead(const TunedCall& call, uint64_t sequence, TimePoint now,
   agreement_.propose(call.key, call.bytes, sequence, now, make_space);
 }
 
-// A decision on this call is on its way. It arrives, or all ranks learn that it never will.
+// A decision on this call is on its way. Waits until it arrives, or until all ranks learn that it
+// never will.
 void Online::resolve_doubt(std::unique_lock<std::mutex>& lock) {
   tune::Ledger& ledger = agreement_.ledger();
   const uint64_t round = *ledger.open_round();

@@ -1,5 +1,5 @@
-// The search, with ranks as threads of one process: the sanitizers see it. Processes, and what
-// becomes of them: tests/tuner.
+// Tests the search with ranks as threads of one process, so that sanitizers see it. tests/tuner
+// runs it with processes and lets some of them die.
 #include "nccl-tuner/online.h"
 
 #include <doctest/doctest.h>
@@ -18,11 +18,11 @@ namespace {
 using enum Tactic::Algorithm;
 
 constexpr size_t kRanks = 3, kTuned = 100;
-constexpr size_t kAhead = 20;  // calls that a rank may be ahead of rank 0
+constexpr size_t kAhead = 20;  // most calls by which a rank may be ahead of rank 0
 using Chosen = std::array<std::vector<std::optional<tune::Setting>>, kRanks>;
 
-// How far rank 0 has come, and when all may stop: ranks make equally many calls, until enough of
-// them were tuned.
+// Progress of rank 0, and the call at which all may stop: ranks make equally many calls, until
+// enough of them were tuned.
 struct Course {
   std::atomic<size_t> called{0}, last{SIZE_MAX};
 };
@@ -47,7 +47,7 @@ struct Coordinator {
   bootstrap::UniqueId id{};
 };
 
-// Calls of one rank, the ring's shorter than others.
+// Makes one rank's calls; ring is faster than the other algorithms.
 void run(size_t rank, const Config& config, const std::string& facts, Chosen& chosen,
          Course& course) {
   Online::Options options;

@@ -1,4 +1,4 @@
-// What NCCL and RCCL look up in libnccl-tuner-hetccl.so.
+// Tables that NCCL and RCCL look up in libnccl-tuner-hetccl.so.
 #include <new>
 
 #include "nccl-tuner/tuner.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kName = "hetccl";
 
-// A program is never failed: without a tuner NCCL's own choices are used.
+// Never fails a program: without a tuner NCCL's own choices are used.
 int init(const Communicator& communicator, LogFunction log, void** context) {
   *context = new (std::nothrow) Tuner(communicator, log);
   return kSuccess;
@@ -28,7 +28,7 @@ int destroy(void* context) {
   return kSuccess;
 }
 
-// NCCL takes the entry that costs least.
+// Sets the chosen entry's cost to the lowest: NCCL takes that one.
 int choose(void* context, int function, size_t bytes, float** costs, int n_algorithms,
            int n_protocols, int* channels) {
   auto* tuner = static_cast<Tuner*>(context);

@@ -5,8 +5,8 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
-// A period is believed after so many of them, and so many calls: within a step, too, some calls
-// are alike.
+// A period counts once it has come kRepeats times and over kEvidence calls: calls may repeat within
+// a step, too.
 constexpr size_t kRepeats = 3, kEvidence = 64;
 constexpr uint64_t kSearchEvery = 16;
 
@@ -27,7 +27,7 @@ bool Steps::begins(uint64_t call, TimePoint now) {
   return false;
 }
 
-// The first period says how many make a step.
+// Counts calls of a step. The time of the first period decides how many periods make a step.
 bool Steps::count(TimePoint now) {
   ++in_step_;
   if (together_ == 0) {
@@ -55,7 +55,7 @@ bool Steps::repeats(size_t period) const {
   return true;
 }
 
-// The longer it takes the seldomer it is tried, so a program without steps pays little.
+// Searches less often the longer it finds nothing, so a program without steps pays little.
 void Steps::search() {
   next_search_ = n_calls_ + std::max(kSearchEvery, std::min<uint64_t>(n_calls_ / 8, 512));
   const size_t known = std::min<uint64_t>(n_calls_, history_.size());

@@ -1,4 +1,5 @@
-// When the program's steps begin, found in its calls: training makes the same calls in every step.
+// Finds the beginnings of the program's steps from its calls: training makes the same calls in
+// every step.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +9,20 @@
 
 namespace hetccl::nccl_tuner {
 
-/// Not thread-safe. Pure: the clock is the caller's.
+/// Not thread-safe. Pure: the caller passes the time.
 class Steps {
  public:
-  /// Calls of a step, at most.
+  /// Most calls of one period.
   static constexpr size_t kMostPeriod = 1024;
-  /// Short steps are taken together, so many calls or so long: calls are enqueued ahead of the
-  /// device's work, and a short time says little of it.
+  /// Short periods are merged into steps of at least kLeastStep, or of up to kMostTogether calls:
+  /// calls are enqueued ahead of the device's work, so a short time is inaccurate.
   static constexpr uint64_t kMostTogether = 128;
   static constexpr std::chrono::milliseconds kLeastStep{50};
 
-  /// Before each call; whether a step begins with it. `call`: alike for like calls.
+  /// Called before each call; returns whether a step begins with it. `call` is equal for equal
+  /// calls.
   bool begins(uint64_t call, TimePoint now);
-  /// Calls after which the program repeats itself; 0: not known.
+  /// Number of calls after which the program repeats itself; 0: unknown.
   [[nodiscard]] size_t period() const { return period_; }
 
  private:

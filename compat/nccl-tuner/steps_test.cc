@@ -11,7 +11,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Feeds `pattern` n times, `each` apart; the calls with which steps began.
+// Feeds `pattern` n times, with `each` between calls; returns the indices of the calls that begin
+// steps.
 std::vector<uint64_t> feed(Steps& steps, const std::vector<uint64_t>& pattern, size_t n,
                            microseconds each) {
   std::vector<uint64_t> begun;
@@ -77,7 +78,7 @@ TEST_CASE("meter: a phase lasts until the first call of the next") {
   CHECK(samples->change == 1);
   CHECK(samples->us == std::vector<double>{10'000, 20'000, 5'000});
   CHECK_FALSE(meter.call(key, std::nullopt, at(50)));
-  // Another trial follows at once, and one that a user's setting ends tells nothing.
+  // A trial that follows at once ends the first. A trial that a user's setting ends gives no times.
   CHECK_FALSE(meter.call(key, trial(0), at(60)));
   CHECK_FALSE(meter.call(key, tune::Ledger::Use::Trial{8, 0, 0, 2, 0, 2}, at(70)));
   CHECK_FALSE(meter.call(key, tune::Ledger::Use::Trial{8, 0, 1, 2, 1, 2}, at(80)));

@@ -11,22 +11,22 @@
 namespace hetccl::nccl_tuner {
 namespace {
 
-// Shared by the communicators of a process. A unique id serves one session, that of the first
-// communicator with all ranks of the job.
+// State that the communicators of a process share. A unique id serves one session: that of the
+// first communicator with all ranks of the job.
 struct Process {
-  std::mutex mutex;  // held while ranks join: other communicators wait for what is agreed
+  std::mutex mutex;  // held while ranks join: other communicators wait for the agreement
   pid_t owner = getpid();
   bool has_joined = false;
-  bool has_communicators = false;  // of several ranks, made before
-  tune::Knowledge agreed;          // on which file, by all ranks
+  bool has_communicators = false;  // of several ranks
+  tune::Knowledge agreed;          // the part of the file that all ranks use
 };
 
 Process& process() {
-  static auto* const the = new Process;  // threads may still run at exit
+  static auto* const the = new Process;  // leaked: threads may run at exit
   return *the;
 }
 
-// NCCL makes a tuner for each communicator.
+// Returns true once per process: NCCL makes a tuner for each communicator.
 bool claim_warnings() {
   static std::atomic<bool> claimed = false;
   return !claimed.exchange(true);
@@ -58,7 +58,7 @@ Tuner::~Tuner() {
 
 Status Tuner::start() {
   HETCCL_ASSIGN(const Config config, Config::from_environment());
-  const auto job = job_rank();  // NCCL does not tell its tuners
+  const auto job = job_rank();  // NCCL does not pass the rank to its tuners
   if (claim_warnings()) config.warn(job ? job->rank : -1);
   keeps_bits_ = config.tune_bits == "keep";
   if (communicator_.n_ranks < 2 || config.deterministic) {
@@ -70,7 +70,7 @@ Status Tuner::start() {
   const bool whole_job = job && static_cast<uint64_t>(job->n_ranks) == communicator_.n_ranks;
   Process& shared = process();
   const std::lock_guard lock(shared.mutex);
-  if (std::exchange(shared.owner, getpid()) != getpid()) {  // a forked child has joined nothing
+  if (std::exchange(shared.owner, getpid()) != getpid()) {  // a forked child has joined no session
     shared.has_joined = shared.has_communicators = false;
     shared.agreed = {};
   }
@@ -82,7 +82,8 @@ Status Tuner::start() {
   } else if (config.tune == "frozen") {
     know(read_once(config.tune_file, log_), config.tune_file.c_str());
   } else if (!config.tune_file.empty()) {
-    log_.info("HETCCL_TUNE_FILE is not used: that takes HETCCL_TUNE=frozen, or HETCCL_TUNER_ID");
+    log_.info(
+        "HETCCL_TUNE_FILE is not used: set HETCCL_TUNE=frozen, or HETCCL_TUNER_ID, to use it");
   }
   return {};
 }
@@ -94,7 +95,8 @@ void Tuner::know(const tune::Knowledge& knowledge, const char* from) {
   if (!known_.empty()) log_.info(format("%zu settings of %s", known_.size(), from));
 }
 
-// The other ranks may know other settings: a rank that cannot agree with them uses NCCL's choices.
+// Joins the search. The other ranks may have other settings: a rank that cannot agree with them
+// uses NCCL's choices.
 Status Tuner::join(const Config& config, int rank, bool is_first) {
   const bool searches = config.tune != "frozen";
   Online::Options options;

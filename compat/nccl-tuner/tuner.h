@@ -1,4 +1,4 @@
-// The plug-in's part of one NCCL communicator on one rank.
+// The plug-in's state for one NCCL communicator on one rank.
 #pragma once
 
 #include <map>
@@ -12,25 +12,25 @@
 
 namespace hetccl::nccl_tuner {
 
-/// What NCCL tells when it makes a communicator.
+/// Facts that NCCL passes when it makes a communicator.
 struct Communicator {
-  uint64_t id = 0;  ///< alike on all its ranks; 0 where NCCL does not tell (v2 to v4)
+  uint64_t id = 0;  ///< the same on all its ranks; 0 if NCCL does not pass it (v2 to v4)
   uint64_t n_ranks = 1, n_nodes = 1;
 };
 
 /// Thread-safe; calls are made one at a time.
 class Tuner {
  public:
-  /// Reads the settings, joins the search where the job has one, and takes what all ranks know of
-  /// HETCCL_TUNE_FILE: what rank 0 has told when the search began, or with HETCCL_TUNE=frozen and
-  /// without a search the file. Whatever is wrong is logged, and NCCL's own choices are used.
+  /// Reads the settings and joins the search if the job has one. Takes the settings of
+  /// HETCCL_TUNE_FILE: those that the ranks have agreed on, or, with HETCCL_TUNE=frozen and without
+  /// a search, the file's. Logs any error and uses NCCL's own choices.
   Tuner(const Communicator& communicator, LogFunction log);
   ~Tuner();
   Tuner(const Tuner&) = delete;
   Tuner& operator=(const Tuner&) = delete;
 
-  /// How the next call runs; zeros where that is NCCL's to choose. Takes less than a microsecond
-  /// where nothing is searched. Never throws: an error is logged, and ends the tuning here.
+  /// Returns the resources of the next call; zeros: NCCL chooses. Takes less than a microsecond
+  /// without a search. Never throws: logs an error and stops tuning here.
   plan::Resources choose(int function, uint64_t bytes, const Costs& costs) noexcept;
 
  private:

@@ -37,7 +37,8 @@ using ncclRedOp_t = int;
 using ncclScalarResidence_t = int;
 using ncclCommMemStat_t = int;
 
-// ncclConfig_t up to what every version from 2.18 on has; `size` tells how much more follows.
+// ncclConfig_t with the fields of 2.27; the first ones, up to trafficClass, exist since 2.18.
+// `size` tells how much the caller has.
 struct ncclConfig_t {
   size_t size;
   unsigned magic;
@@ -62,7 +63,7 @@ struct ncclSimInfo_t {
   float estimatedTime;
 };
 
-// A team of ranks, in the API for kernels.
+// A team of ranks, for the device API.
 struct ncclTeam_t {
   int nRanks, rank, stride;
 };

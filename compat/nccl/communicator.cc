@@ -30,8 +30,8 @@ Outcome outcome_of_vendor(ncclResult_t code, ncclComm_t comm) {
   return outcome;
 }
 
-// A copy of a text that is never freed: the vendor's library keeps the pointer, and hands it to the
-// communicators that are split from this one.
+// Copies a text and never frees the copy: the vendor's library keeps the pointer and hands it to
+// communicators split from this one.
 const char* keep(const char* text) {
   if (text == nullptr) return nullptr;
   static std::mutex mutex;
@@ -48,7 +48,7 @@ Result<ConfigCopy> ConfigCopy::of(const ncclConfig_t* config) {
   const std::string_view said = blocking != nullptr ? blocking : "";
   copy.blocking_ = said != "0";
   if (config == nullptr) return copy;
-  constexpr size_t kLeast = offsetof(ncclConfig_t, trafficClass);  // 2.18's
+  constexpr size_t kLeast = offsetof(ncclConfig_t, trafficClass);  // the size in 2.18
   if (config->magic != NCCL_API_MAGIC || config->size < kLeast || config->size > kLargestConfig)
     return error(ErrorCode::InvalidArgument, "config was not made by NCCL_CONFIG_INITIALIZER");
   const auto* const first = reinterpret_cast<const uint8_t*>(config);
@@ -72,7 +72,8 @@ CurrentDevice CurrentDevice::of_this_thread() {
   const device::gpu::Api* const runtime = gpu_runtime();
   if (runtime == nullptr) return device;
   if (runtime->get_context(&device.context_) != 0) device.context_ = nullptr;
-  device.number_ = std::max(device::gpu::current_device(*runtime), 0);  // a thread's first one
+  device.number_ = std::max(device::gpu::current_device(*runtime), 0);  // a thread without a device
+                                                                        // has device 0
   return device;
 }
 
@@ -111,7 +112,7 @@ Outcome Communicator::set_up(Handle& handle, Request request) {
   try {
     config_ = request.config;
     outcome = make(request);
-  } catch (const std::exception&) {  // what remains of it goes with the communicator
+  } catch (const std::exception&) {  // the members destroy what was made
   }
   return conclude(handle, std::move(outcome));
 }
@@ -140,11 +141,12 @@ Outcome Communicator::make(Request& request) {
   if (!meeting_->has_one_vendor()) return make_mixed(request);
   Outcome outcome = make_vendors(request);
   const std::lock_guard lock(mutex_);
-  meeting_.reset();  // from here on it is the vendor's alone
+  meeting_.reset();  // from here on only the vendor's library serves it
   return outcome;
 }
 
-// A rank 0 that has no id still takes part, so that the others do not wait for it.
+// If rank 0 has failed to make an id, it shares no bytes, so that the other ranks do not wait for
+// one.
 template <typename Id>
 Status Communicator::share(Id& id, const Outcome& made) {
   const auto* const first = reinterpret_cast<const uint8_t*>(id.internal);
@@ -170,13 +172,13 @@ Outcome Communicator::make_vendors(const Request& request) {
   return init_vendors(id, request);
 }
 
-// An init that blocks cannot be aborted while it does, as NCCL may not be called from another
-// thread for a communicator that it still makes. So it has a thread of its own, which an abort
-// leaves behind: what that makes after all ends at once.
+// A blocking init cannot be aborted: NCCL may not be called from another thread for a communicator
+// that it is still making. So a thread of its own runs it, and an abort leaves that thread behind.
+// Its communicator, if it makes one, is aborted at once.
 Outcome Communicator::init_vendors(const ncclUniqueId& id, const Request& request) {
   struct Init {
     ConfigCopy config;
-    std::mutex mutex;  // guards what follows
+    std::mutex mutex;  // guards the members below
     std::condition_variable done;
     bool is_done = false, is_left = false;
     ncclComm_t made = nullptr;
@@ -236,9 +238,10 @@ Outcome Communicator::make_mixed(const Request& request) {
   if (!shared.ok()) return outcome_of(shared);
 
   hetcclConfig_t config = HETCCL_CONFIG_INITIALIZER;
-  // Without a library a GPU is a cluster of its own, and a thread without a GPU is the host's.
+  // A GPU without a vendor's library becomes a cluster of its own; a thread without a GPU takes
+  // part as the host.
   config.device = serving_vendor() != nullptr ? vendor()->device() : nullptr;
-  config.blocking = 0;  // so that an abort has a handle from the first moment
+  config.blocking = 0;  // gives abort a handle from the start
   hetcclComm_t made = nullptr;
   const hetcclResult_t begun =
       hetcclCommInitRankConfig(&made, request.n_ranks, id, request.rank, &config);
@@ -254,7 +257,7 @@ Outcome Communicator::make_mixed(const Request& request) {
   return wait_for_mixed();
 }
 
-// Until hetccl has made it, or said goodbye.
+// Waits until hetccl has made the communicator, or has failed or aborted it.
 Outcome Communicator::wait_for_mixed() {
   const hetcclComm_t mixed = mixed_.load();
   hetcclResult_t result = hetcclInProgress;
@@ -299,7 +302,7 @@ Outcome Communicator::abort() {
 }
 
 std::shared_ptr<SplitOrder::Turn> Communicator::take_turn() {
-  // Each holds the communicator, in which the turn counts.
+  // Each turn keeps the communicator alive, since it refers to its SplitOrder.
   return {split_order_.take().release(),
           [self = shared_from_this()](SplitOrder::Turn* turn) { delete turn; }};
 }

@@ -1,4 +1,4 @@
-// One communicator of the program: how it is made, and which library serves it from then on.
+// One communicator of the program: sets it up, and knows which library serves it from then on.
 #pragma once
 
 #include <atomic>
@@ -18,23 +18,23 @@
 
 namespace hetccl::nccl {
 
-/// A caller's ncclConfig_t, copied with its texts. Any version's: it is given on as it came.
+/// A copy of a caller's ncclConfig_t, of any version, and of its texts.
 class ConfigCopy {
  public:
-  /// Null stands for none. InvalidArgument where it is no config. NCCL_COMM_BLOCKING goes before
-  /// what it says, as in NCCL.
+  /// Copies `config`; null means that there is none. InvalidArgument if it is not a valid config.
+  /// NCCL_COMM_BLOCKING overrides the config, as in NCCL.
   static Result<ConfigCopy> of(const ncclConfig_t* config);
   [[nodiscard]] bool blocking() const { return blocking_; }
-  /// As the vendor's library takes it, valid as long as this; null: none.
+  /// Returns the config for the vendor's library, valid as long as this object; null: none.
   [[nodiscard]] ncclConfig_t* get();
 
  private:
   Bytes bytes_;
-  const char *net_name_ = nullptr, *comm_name_ = nullptr;  // kept as long as the process
+  const char *net_name_ = nullptr, *comm_name_ = nullptr;  // kept until the process ends
   bool blocking_ = true;
 };
 
-/// The GPU that is current where a communicator is made, for the thread that makes it.
+/// The GPU that is current when a communicator is created, for the thread that sets it up.
 class CurrentDevice {
  public:
   static CurrentDevice of_this_thread();
@@ -47,12 +47,12 @@ class CurrentDevice {
   int number_ = -1;
 };
 
-/// The order in which a rank calls splits and shrinks of one communicator, which all ranks share:
-/// threads that carry them out wait for their turn. Thread-safe.
+/// The order in which this rank calls splits and shrinks of a communicator, the same on all ranks.
+/// Threads that carry them out wait for their turn. Thread-safe.
 class SplitOrder {
  public:
-  /// One call's, taken where it is called. It is over at `end`, or when it is destroyed, waited for
-  /// or not.
+  /// The turn of one call, taken in the calling thread. It ends with `end`, or on destruction, even
+  /// if nobody has waited for it.
   class Turn {
    public:
     Turn(SplitOrder& order, uint64_t number) : order_(order), number_(number) {}
@@ -67,14 +67,14 @@ class SplitOrder {
     const uint64_t number_;
     bool is_over_ = false;
   };
-  /// Does not outlive `this`.
+  /// The turn must not outlive this object.
   std::unique_ptr<Turn> take();
 
  private:
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable over_;
-  uint64_t taken_ = 0, first_ = 0;  // the first that is not over
-  std::set<uint64_t> early_;        // over before it
+  uint64_t taken_ = 0, first_ = 0;  // number of the first turn that is not over
+  std::set<uint64_t> early_;        // turns after first_ that are over
 };
 
 /// Thread-safe.
@@ -85,32 +85,32 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     int n_ranks, rank;
     ConfigCopy config;
   };
-  /// Its GPU is the calling thread's.
+  /// Creates a communicator for the calling thread's GPU.
   static Result<std::shared_ptr<Communicator>> create();
   ~Communicator();
 
-  /// Meets the others and makes the communicator that serves `handle` from then on. Blocks; its
-  /// outcome is kept.
+  /// Meets the other ranks and makes the communicator that serves `handle` from then on. Blocks.
+  /// Keeps the outcome.
   Outcome set_up(Handle& handle, Request request);
-  /// Keeps the outcome, and returns it: the end of `set_up`, or instead of it.
+  /// Keeps and returns the outcome. Called at the end of `set_up`, or instead of it.
   Outcome conclude(Handle& handle, Outcome outcome);
-  /// Of `set_up`: in progress until it has returned.
+  /// The outcome of `set_up`; in progress until it has returned.
   [[nodiscard]] Outcome outcome() const;
-  /// Of `set_up`'s request, once that has returned.
+  /// The config of `set_up`'s request; valid once `set_up` has returned.
   [[nodiscard]] const ConfigCopy& config() const { return config_; }
 
-  /// As ncclCommFinalize, of a mixed communicator.
+  /// ncclCommFinalize of a mixed communicator.
   Outcome finalize();
-  /// As ncclCommDestroy, once it is made.
+  /// ncclCommDestroy of a communicator that is set up.
   Outcome destroy();
-  /// Ends what waits in it, from any thread and at any time, and what serves it.
+  /// Aborts the communicator and everything that waits in it. Any thread may call it at any time.
   Outcome abort();
-  /// Takes the turn of a split or shrink of a mixed communicator, in the thread that calls it.
+  /// Takes the turn of a split or shrink of a mixed communicator, in the calling thread.
   std::shared_ptr<SplitOrder::Turn> take_turn();
-  /// Carry a split or shrink out. They block.
+  /// Carry out a split or shrink. They block.
   Result<std::optional<Meeting::Child>> split(SplitOrder::Turn& turn, int color, int key);
   Result<Meeting::Child> shrink(SplitOrder::Turn& turn, std::span<const int> excluded);
-  /// The GPU that was current where it was created, and is its own.
+  /// The GPU that was current when the communicator was created.
   [[nodiscard]] const CurrentDevice& device() const { return device_; }
   /// "nccl: 2, no GPU library: 1"; "" before the ranks have met.
   [[nodiscard]] std::string describe() const;
@@ -133,7 +133,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<ncclComm_t> vendor_{nullptr};
   std::atomic<hetcclComm_t> mixed_{nullptr};
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   bool aborted_ = false;
   std::string ranks_;
   Outcome outcome_{ncclInProgress, ""};

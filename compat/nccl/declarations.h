@@ -1,4 +1,4 @@
-// The functions that programs call, as nccl.h declares them.
+// Declarations of the functions that programs call, as in nccl.h.
 #pragma once
 
 #include "nccl/abi.h"

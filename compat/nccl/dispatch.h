@@ -1,4 +1,4 @@
-// How a call finds the library that serves its communicator.
+// Dispatches a call to the library that serves its communicator.
 #pragma once
 
 #include <type_traits>
@@ -9,21 +9,22 @@
 #include "nccl/vendor.h"
 
 #define HETCCL_NCCL_EXPORT extern "C" __attribute__((visibility("default")))
-// NCCL's functions have a second name, under which profilers find them.
+// Adds the second name of an NCCL function, which profilers intercept.
 #define HETCCL_NCCL_PROFILED(name) \
   HETCCL_NCCL_EXPORT decltype(name) p##name __attribute__((alias(#name)));
 
 namespace hetccl::nccl {
 
-/// Refuses a call of a communicator that no library serves: not yet, not any more, or it failed.
+/// Refuses a call on a communicator that no library serves: it is being set up, has ended, or has
+/// failed.
 ncclResult_t refuse_call(Handle& handle, Symbol symbol);
 ncclResult_t refuse_without_vendor(Symbol symbol);
 
-/// Refuses what a mixed communicator has no call for: only the vendors' libraries could do it.
+/// Refuses a call that a mixed communicator lacks: only a vendor's library could serve it.
 ncclResult_t refuse_mixed(Handle& handle, Symbol symbol);
 
-/// Calls `of_vendor(its communicator)`, or `of_mixed(hetccl's)` or `of_mixed(handle)`. A
-/// communicator that was not made here is one of the vendor's own.
+/// Calls `of_vendor` with the vendor's communicator, or `of_mixed` with hetccl's communicator or
+/// with the handle. A communicator that was not made here belongs to the vendor's library.
 template <typename OfVendor, typename OfMixed>
 ncclResult_t dispatch(ncclComm_t comm, Symbol symbol, const OfVendor& of_vendor,
                       const OfMixed& of_mixed) noexcept {
@@ -57,7 +58,7 @@ ncclResult_t dispatch(ncclComm_t comm, Symbol symbol, const OfVendor& of_vendor,
   return code;
 }
 
-/// Calls a vendor's function that may be part of a group, or refuses where there is none.
+/// Calls a vendor function that may be part of a group. Refuses if there is no such function.
 template <typename Function, typename... Args>
 ncclResult_t pass_to_vendor(Symbol symbol, Args... args) {
   if (vendor() == nullptr || vendor()->find(symbol) == nullptr)
@@ -68,8 +69,8 @@ ncclResult_t pass_to_vendor(Symbol symbol, Args... args) {
 
 }  // namespace hetccl::nccl
 
-// A function that either library serves, by `comm`: in the last two `own` is the vendor's
-// communicator, `mixed` hetccl's.
+// Defines a function that either library serves, depending on `comm`. In the last two arguments
+// `own` is the vendor's communicator and `mixed` is hetccl's.
 #define HETCCL_NCCL_CALL(name, parameters, of_vendor, of_mixed)                    \
   HETCCL_NCCL_EXPORT ncclResult_t name parameters {                                \
     return hetccl::nccl::dispatch(                                                 \

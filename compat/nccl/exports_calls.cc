@@ -70,7 +70,7 @@ HETCCL_NCCL_CALL(ncclAlltoAll,
                  (send, recv, count, type, own, stream),
                  hetcclAllToAll(send, recv, count, type_of(type), mixed, stream))
 
-// RCCL's name for it, and its own.
+// RCCL spells it so.
 HETCCL_NCCL_CALL(ncclAllToAll,
                  (const void* send, void* recv, size_t count, ncclDataType_t type, ncclComm_t comm,
                   ncclStream_t stream),

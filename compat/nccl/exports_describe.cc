@@ -1,4 +1,4 @@
-// Questions about the library and communicators, and memory.
+// Functions that describe the library and its communicators, and that allocate memory.
 #include <string>
 #include <unordered_map>
 
@@ -8,7 +8,7 @@ using namespace hetccl::nccl;
 
 namespace {
 
-// The version of the newest NCCL whose calls stand here, told where there is no vendor's.
+// Newest NCCL version whose calls are exported here; reported if there is no vendor's library.
 constexpr int kVersion = 23'203;
 
 const char* text_of(ncclResult_t result) {
@@ -69,7 +69,7 @@ HETCCL_NCCL_PROFILED(ncclGetErrorString)
 
 namespace {
 
-// A failure of the communicator itself, where it is mixed; else the thread's last error.
+// Returns the failure of a mixed communicator if there is one, else the thread's last error.
 const char* last_error_of(ncclComm_t comm) {
   thread_local std::string text;
   Handle* const handle = handle_of(comm);
@@ -143,7 +143,7 @@ HETCCL_NCCL_CALL(ncclCommRegister, (ncclComm_t comm, void* memory, size_t bytes,
 HETCCL_NCCL_CALL(ncclCommDeregister, (ncclComm_t comm, void* place), (own, place),
                  hetcclCommDeregister(mixed, place))
 
-// The vendor's own memory; where there is none, hetccl's.
+// Allocates by the vendor's library; without one, by hetccl.
 HETCCL_NCCL_EXPORT ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
   return guarded([&]() -> ncclResult_t {
     if (serving_vendor() == nullptr)
@@ -167,8 +167,8 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclMemFree(void* memory) {
 }
 HETCCL_NCCL_PROFILED(ncclMemFree)
 
-// RCCL's, for PyTorch on AMD: a C++ function, known by its mangled name. A mixed communicator has
-// nothing to say there.
+// RCCL's C++ function, known by its mangled name; PyTorch on AMD calls it. Adds nothing for a mixed
+// communicator.
 __attribute__((visibility("default"))) ncclResult_t
 ncclCommDump(ncclComm_t comm, std::unordered_map<std::string, std::string>& map) {
   constexpr const char* kName =

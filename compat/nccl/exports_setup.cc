@@ -1,4 +1,4 @@
-// How communicators are made, and end.
+// Functions that make and end communicators.
 #include <optional>
 
 #include "nccl/dispatch.h"
@@ -12,7 +12,7 @@ ncclResult_t null_argument(const char* call, const char* argument) {
   return refuse(ncclInvalidArgument, std::string(call) + ": " + argument + " is null");
 }
 
-// A handle for what `make` makes: at once, or at the end of the group.
+// Gives the caller a handle and runs `make` for it: at once, or at the end of the group.
 template <typename Make>
 ncclResult_t begin(ncclComm_t* comm, const void* order, bool blocking, const Make& make) {
   auto created = Communicator::create();
@@ -34,7 +34,7 @@ ncclResult_t begin(ncclComm_t* comm, const void* order, bool blocking, const Mak
   return result;
 }
 
-// An id of the vendor's own: whoever has made it does not go through this library.
+// Takes an id of the vendor's library: its maker does not use hetccl.
 ncclResult_t init_vendors(ncclComm_t* comm, int n_ranks, const ncclUniqueId& id, int rank,
                           ncclConfig_t* config) {
   if (vendor() == nullptr) {
@@ -65,7 +65,7 @@ ncclResult_t init(const char* call, ncclComm_t* comm, int n_ranks, const ncclUni
   });
 }
 
-// `get_child` gives the rank's place in the new communicator, or why there is none.
+// `get_child` returns this rank's place in the new communicator, or an error.
 template <typename GetChild>
 ncclResult_t make_child(const std::shared_ptr<Communicator>& parent, ncclComm_t* newcomm,
                         ncclConfig_t* config, const GetChild& get_child) {
@@ -88,7 +88,7 @@ ncclResult_t split(Handle& handle, int color, int key, ncclComm_t* newcomm, nccl
   const auto parent = communicator_of(handle);
   if (parent == nullptr) return refuse_call(handle, Symbol::ncclCommSplit);
   const auto turn = parent->take_turn();
-  if (color == NCCL_SPLIT_NOCOLOR) {  // takes part in the exchange, and gets nothing
+  if (color == NCCL_SPLIT_NOCOLOR) {  // takes part in the exchange and gets no communicator
     return Group::of_this_thread().run({parent.get(), parent->config().blocking(), [=] {
                                           const auto child = parent->split(*turn, color, key);
                                           return child.ok() ? Outcome()
@@ -116,8 +116,8 @@ ncclResult_t shrink(Handle& handle, std::vector<int> excluded, ncclComm_t* newco
   });
 }
 
-// Destroys or aborts. A vendor's library ends all of a group at once; what is mixed ends behind the
-// group's calls, or at once where it is aborted.
+// Destroys or aborts. The vendor's library ends all communicators of a group at once. A mixed
+// communicator is destroyed after the group's calls, and aborted at once.
 ncclResult_t end(Handle& handle, Symbol symbol) {
   const HandleState state = handle.state.load();
   Group& group = Group::of_this_thread();
@@ -161,7 +161,7 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* comm, int n_ranks, 
 }
 HETCCL_NCCL_PROFILED(ncclCommInitRank)
 
-// Every rank has all ids: they meet at the first.
+// Every rank has all ids; the ranks meet at the first.
 HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int n_ranks, int rank,
                                                          int n_ids, ncclUniqueId* ids,
                                                          ncclConfig_t* config) {
@@ -176,7 +176,8 @@ HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int n
 }
 HETCCL_NCCL_PROFILED(ncclCommInitRankScalable)
 
-// The devices of one process have one vendor. Without one its ranks are the host's.
+// All devices of a process have the same vendor. Without a vendor's library its ranks take part as
+// the host.
 HETCCL_NCCL_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t* comms, int n_devices,
                                                 const int* devices) {
   return guarded([&]() -> ncclResult_t {

@@ -1,5 +1,5 @@
-// Calls that the vendor's library alone can serve. Arguments and results are words of 64 bits,
-// whatever their types: a struct of up to 16 bytes is two.
+// Calls that only the vendor's library can serve. Arguments and results are 64-bit words, whatever
+// their types; a struct of up to 16 bytes is two words.
 #include <climits>
 
 #include "nccl/dispatch.h"
@@ -13,9 +13,9 @@ struct Answer {
   Word first, second;
 };
 
-constexpr int kCode = INT_MIN;  // of symbols.def
+constexpr int kCode = INT_MIN;  // used in symbols.def
 
-// `words[comm_at]` becomes the vendor's communicator.
+// Replaces `words[comm_at]` by the vendor's communicator.
 template <typename... Words>
 Answer forward(Symbol symbol, int comm_at, int refused, Words... words) noexcept {
   Answer answer{};

@@ -18,7 +18,7 @@ Outcome run_one(const std::function<Outcome()>& body) {
   }
 }
 
-// One after the other.
+// Runs the creations one after the other; returns the first failure.
 Outcome run_in_order(const std::vector<Creation>& creations) {
   Outcome first;
   for (const Creation& creation : creations) {
@@ -105,7 +105,7 @@ ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
   if (begun_.mixed || !creations_.empty() || !ends_.empty()) {
     return refuse(
         ncclInvalidUsage,
-        "a group with calls of a mixed communicator, or that makes one, is not estimated");
+        "ncclGroupSimulateEnd cannot estimate a group that calls or makes a mixed communicator");
   }
   if (begun_.vendor && vendor()->find(Symbol::ncclGroupSimulateEnd) == nullptr)
     return refuse(ncclInvalidUsage, vendor()->path + " has no ncclGroupSimulateEnd");
@@ -115,7 +115,7 @@ ncclResult_t Group::simulate_end(ncclSimInfo_t* info) {
       call_vendor<ncclResult_t(ncclSimInfo_t*)>(*vendor(), Symbol::ncclGroupSimulateEnd, info));
 }
 
-// A thread for each order, so that ranks of one process do not wait for each other.
+// Runs each order in a thread of its own, so that ranks of one process do not wait for each other.
 ncclResult_t Group::run_all(std::vector<Creation> creations) {
   struct Row {
     std::vector<Creation> creations;
@@ -134,13 +134,13 @@ ncclResult_t Group::run_all(std::vector<Creation> creations) {
   }
   ncclResult_t result = ncclSuccess;
   for (auto& [order, row] : rows) {
-    Row* const place = row.blocking ? &row : nullptr;  // which lives until the thread is joined
+    Row* const place = row.blocking ? &row : nullptr;  // the row lives until the thread is joined
     auto thread = start_thread("hetccl-init", [creations = row.creations, place] {
       Outcome outcome = run_in_order(creations);
       if (place != nullptr) place->outcome = std::move(outcome);
     });
     if (!thread.ok())
-      row.outcome = run_in_order(row.creations);  // later than the others, in this thread
+      row.outcome = run_in_order(row.creations);  // in this thread, before the next one starts
     else if (row.blocking)
       row.thread = std::move(thread).value();
     else

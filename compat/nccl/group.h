@@ -1,5 +1,5 @@
-// What a thread has begun with ncclGroupStart. The libraries' own groups begin with the first call
-// that concerns them.
+// Calls between ncclGroupStart and ncclGroupEnd on one thread. The vendor's or hetccl's own group
+// begins with the first call for that library.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace hetccl::nccl {
 
-/// The creation of a communicator: it blocks.
+/// The creation of a communicator, which blocks.
 struct Creation {
-  const void* order = nullptr;  ///< those of one parent run one after the other; null: alone
-  bool blocking = true;         ///< whether the call waits for it
+  const void* order = nullptr;  ///< creations of one parent run in order; null: alone
+  bool blocking = true;         ///< whether ncclGroupEnd waits for it
   std::function<Outcome()> run;
 };
 
-/// The calling thread's.
+/// The group of the calling thread.
 class Group {
  public:
   static Group& of_this_thread();
@@ -25,17 +25,17 @@ class Group {
 
   ncclResult_t start();
   ncclResult_t end();
-  /// Ends it without running anything. The time that the vendor's library estimates.
+  /// Ends the group without running anything; returns the vendor library's estimate of the time.
   ncclResult_t simulate_end(ncclSimInfo_t* info);
 
-  /// A call of that library follows.
+  /// Begins the vendor library's group, if this is the first call for it.
   ncclResult_t enter_vendor();
   ncclResult_t enter_mixed();
-  /// Runs it: in a group at its end, else now, or in the background.
+  /// Runs the creation: inside a group at its end, otherwise now or in the background.
   ncclResult_t run(Creation creation);
-  /// Runs what ends a mixed communicator: in a group behind its calls.
+  /// Runs an action that ends a mixed communicator: inside a group after its calls.
   ncclResult_t end_after(std::function<Outcome()> action);
-  /// A call in the group was refused: its end returns the first such code.
+  /// Records that a call in the group was refused: the group's end returns the first such code.
   void note_refusal(ncclResult_t code);
 
  private:

@@ -8,7 +8,7 @@
 namespace hetccl::nccl {
 namespace {
 
-// Pages that nobody touches take no memory; a page of zeros is as good as constructed.
+// Reserves address space: untouched pages take no memory, and a page of zeros is a valid Handle.
 Handle* reserve() {
   void* const memory = ::mmap(nullptr, kMostHandles * sizeof(Handle), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -16,7 +16,7 @@ Handle* reserve() {
 }
 
 std::mutex& mutex() {
-  static auto* const made = new std::mutex;  // never destroyed: the process may end in a call
+  static auto* const made = new std::mutex;  // leaked: a call may be running at exit
   return *made;
 }
 

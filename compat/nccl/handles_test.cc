@@ -11,7 +11,7 @@
 namespace hetccl::nccl {
 namespace {
 
-// First: the first communicator reads the settings.
+// Comes first, because the first communicator reads the settings.
 TEST_CASE("NCCL's settings hold where hetccl's are not set and they mean something") {
   ::setenv("NCCL_SOCKET_IFNAME", "^docker", 1);
   ::setenv("NCCL_DEBUG", "info", 1);
@@ -20,7 +20,7 @@ TEST_CASE("NCCL's settings hold where hetccl's are not set and they mean somethi
   const Config config = read_settings().value();
   CHECK(config.socket_ifname == "^docker");
   CHECK(config.log_level == "error");
-  ::unsetenv("HETCCL_SOCKET_IFNAME");  // taken once
+  ::unsetenv("HETCCL_SOCKET_IFNAME");  // read only once
   CHECK(read_settings().value().socket_ifname == "");
   ::unsetenv("HETCCL_DEBUG");
 }
@@ -84,7 +84,7 @@ TEST_CASE("a config is copied with its texts, and what is none is refused") {
     given.known.size = size;
     CHECK(ConfigCopy::of(&given.known).status().code() == ErrorCode::InvalidArgument);
   }
-  given.known.size = offsetof(ncclConfig_t, trafficClass);  // NCCL 2.18's
+  given.known.size = offsetof(ncclConfig_t, trafficClass);  // the size in NCCL 2.18
   given.known.blocking = 0;
   CHECK_FALSE(ConfigCopy::of(&given.known).value().blocking());
 }

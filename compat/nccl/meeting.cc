@@ -21,7 +21,8 @@ constexpr size_t kMostLabel = 512;
 
 using OwnService = Result<std::unique_ptr<bootstrap::Service>>;
 
-// With a port of its own, or any. Never destroyed: ranks elsewhere may still use its coordinator.
+// Starts a service on a given port range, or on any port. Never destroyed: ranks elsewhere may
+// still use its coordinator.
 OwnService* start_service(const std::string& port_range) {
   auto config = read_settings();
   if (!config.ok()) return new OwnService(config.status());
@@ -29,7 +30,8 @@ OwnService* start_service(const std::string& port_range) {
   return new OwnService(bootstrap::Service::create(*config, log()));
 }
 
-// One of this process, and not of the one that it was forked from: an id may be made before a fork.
+// Returns this process's service. A forked child gets its own, since an id may be made before a
+// fork.
 Result<bootstrap::Service*> service() {
   static std::mutex mutex;
   static OwnService* made = nullptr;
@@ -41,9 +43,9 @@ Result<bootstrap::Service*> service() {
   return made->value().get();
 }
 
-// NCCL_COMM_ID: "host:port", where rank 0 serves ids that every process makes for itself; "" if it
-// is not set. The vendor's library, whose ids travel over a meeting, must not see it: both cannot
-// have the port.
+// Returns the value of NCCL_COMM_ID ("host:port"), or "". At that address rank 0 serves ids that
+// every process derives for itself. Unsets the variable, because the vendor's library, whose ids
+// travel over a meeting, would try to take the same port.
 const std::string& known_place() {
   static const auto* const place = [] {
     const char* const text = std::getenv("NCCL_COMM_ID");
@@ -54,7 +56,7 @@ const std::string& known_place() {
   return *place;
 }
 
-// Rank 0 serves an id of the known place, at its port.
+// On rank 0, serves an id that is at the known place.
 Status serve_at_known_place(const bootstrap::UniqueId& id) {
   HETCCL_ASSIGN(const bool is_there, bootstrap::is_at(id, known_place()));
   if (!is_there) return {};
@@ -76,7 +78,7 @@ ncclUniqueId to_id(const bootstrap::UniqueId& bytes) {
   return id;
 }
 
-// Which of hetccl's NCCLs can meet.
+// Ranks can meet if their builds have the same protocol name.
 constexpr std::string_view kProtocol = "hetccl-nccl-1";
 
 Bytes encode(const Affiliation& affiliation) {
@@ -94,7 +96,7 @@ Result<Affiliation> decode_affiliation(const Bytes& bytes, int rank) {
       return affiliation;
   }
   return error(ErrorCode::InvalidUsage,
-               "rank %d has another build of hetccl's NCCL: all need the same", rank);
+               "rank %d has another build of hetccl's NCCL: all ranks need the same", rank);
 }
 
 Result<Affiliation> own_affiliation() {
@@ -106,7 +108,7 @@ Result<Affiliation> own_affiliation() {
   return affiliation;
 }
 
-// What a message is locked with that members alone may read.
+// Key that encrypts messages for the members of the session.
 std::array<uint8_t, crypto_secretbox_KEYBYTES> key_of(const bootstrap::Session& session) {
   constexpr std::string_view kPurpose = "hetccl_nccl secret";
   const std::vector<uint8_t>& secret = session.secret();
@@ -132,15 +134,15 @@ Result<Bytes> unseal(const Bytes& sealed, const bootstrap::Session& session) {
                                  key_of(session).data()) == 0) {
     return message;
   }
-  return error(ErrorCode::RemoteError, "what rank 0 has sent is not readable");
+  return error(ErrorCode::RemoteError, "the bytes that rank 0 has sent cannot be decrypted");
 }
 
 struct ShrinkNote {
-  uint64_t key;            // of the ranks that stay, and how many shrinks they had before
-  bootstrap::UniqueId id;  // concealed
+  uint64_t key;            // hash of the remaining ranks and their number of earlier shrinks
+  bootstrap::UniqueId id;  // encrypted for the members
 };
 
-// FNV-1a: the same on all ranks.
+// FNV-1a, which gives the same on all ranks.
 uint64_t key_of_shrink(const std::vector<int>& stay, uint64_t before) {
   uint64_t key = 0xcbf29ce484222325;
   const auto add = [&](uint64_t value) { key = (key ^ value) * 0x100000001b3; };
@@ -172,7 +174,7 @@ Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ran
   if (rank == 0 && !known_place().empty()) HETCCL_TRY(serve_at_known_place(to_bytes(id)));
   std::unique_ptr<Meeting> meeting(new Meeting);
   meeting->cancel_ = &cancel;
-  // NCCL would wait for ever; who has set a limit for ranks to come means it.
+  // NCCL would wait for ever. HETCCL_INIT_TIMEOUT_MS applies if it is set, else the longer limit.
   meeting->timeout_ms_ = config.is_given("HETCCL_INIT_TIMEOUT_MS")
                              ? config.init_timeout_ms
                              : std::max(config.init_timeout_ms, config.timeout_ms);
@@ -257,7 +259,7 @@ Result<Meeting::Child> Meeting::shrink(std::span<const int> excluded) {
     return child;
   }
   const auto id = make_child_id();
-  // Zeros are no id: the others need not wait for one.
+  // Zeros mean that this rank has no id, so the others fail without a wait.
   const ShrinkNote note{key, id.ok() ? bootstrap::conceal(id.value()) : bootstrap::UniqueId{}};
   Bytes bytes(sizeof note);
   std::memcpy(bytes.data(), &note, sizeof note);
@@ -284,7 +286,7 @@ void Meeting::hear(int from, std::span<const uint8_t> bytes) {
   if (bytes.size() != sizeof note) return;
   std::memcpy(&note, bytes.data(), sizeof note);
   const std::lock_guard lock(mutex_);
-  constexpr size_t kMost = 1024;  // from a member, who may be mistaken
+  constexpr size_t kMost = 1024;  // bound, since a faulty member may send any number
   if (ids_.size() < kMost) ids_[{from, note.key}] = to_id(note.id);
   heard_.notify_all();
 }
@@ -299,7 +301,7 @@ Result<ncclUniqueId> Meeting::wait_for_id(int from, uint64_t key) {
       return error(ErrorCode::Timeout, "rank %d has not shrunk the communicator within %lld ms",
                    from, static_cast<long long>(timeout_ms_));
     }
-    heard_.wait_for(lock, std::chrono::milliseconds(50));  // and looks for an abort
+    heard_.wait_for(lock, std::chrono::milliseconds(50));  // wakes up to look for an abort
   }
   const ncclUniqueId concealed = ids_.extract({from, key}).mapped();
   lock.unlock();

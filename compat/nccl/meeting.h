@@ -1,5 +1,5 @@
-// How the ranks of a communicator meet before it is known which library serves them. The id that
-// ncclGetUniqueId gives is one of hetccl's: whoever has made it runs the rendezvous.
+// The rendezvous of a communicator's ranks, before they know which library serves them. The id of
+// ncclGetUniqueId is one of hetccl's; the process that has made it runs the rendezvous.
 #pragma once
 
 #include <condition_variable>
@@ -16,23 +16,24 @@
 
 namespace hetccl::nccl {
 
-/// What a rank tells the others of itself.
+/// Facts that each rank sends to the others.
 struct Affiliation {
   std::string vendor;   ///< "nccl", "rccl", "": the rank has no GPU library
   std::string cluster;  ///< HETCCL_CLUSTER
 };
 using Bytes = std::vector<uint8_t>;
 
-/// Whether it can be an id of `make_id`: those of a vendor's own library begin in another way.
+/// Whether `id` looks like one of `make_id`; ids of a vendor's library begin differently.
 bool is_ours(const ncclUniqueId& id);
 Result<ncclUniqueId> make_id();
 
-/// A rank's place among those that have come. Thread-safe, but for exchanges: one at a time.
+/// A rank's membership in the rendezvous. Thread-safe, except that only one exchange runs at a
+/// time.
 class Meeting {
  public:
-  /// Blocks until all ranks have come and told of themselves, `cancel` is set, or
-  /// HETCCL_INIT_TIMEOUT_MS (HETCCL_TIMEOUT_MS where that is not set) is over. `cancel` outlives
-  /// it.
+  /// Blocks until all ranks have joined and sent their affiliation, until `cancel` is set, or until
+  /// HETCCL_INIT_TIMEOUT_MS (if not set, HETCCL_TIMEOUT_MS) has passed. `cancel` must outlive the
+  /// meeting.
   static Result<std::unique_ptr<Meeting>> join(const ncclUniqueId& id, int n_ranks, int rank,
                                                const Cancel& cancel);
   ~Meeting();
@@ -41,20 +42,20 @@ class Meeting {
   [[nodiscard]] int n_ranks() const { return session_->n_ranks(); }
   /// "nccl: 2, no GPU library: 1".
   [[nodiscard]] std::string describe() const;
-  /// Whether one library of a vendor can serve all ranks.
+  /// Whether one vendor's library can serve all ranks.
   [[nodiscard]] bool has_one_vendor() const;
 
-  /// Collective: rank 0's bytes, which only members can read, on every rank.
+  /// Collective. Returns rank 0's bytes on every rank; only members can read them in transit.
   Result<Bytes> share_secret(const Bytes& of_rank_0);
 
-  /// Where the ranks of a child, as a split or shrink makes it, meet.
+  /// Invitation to the communicator that a split or shrink makes.
   struct Child {
     ncclUniqueId id;
     int n_ranks, rank;
   };
-  /// Collective, as ncclCommSplit. Nothing: this rank has no color.
+  /// Collective, as ncclCommSplit. Returns nothing if this rank has no color.
   Result<std::optional<Child>> split(int color, int key);
-  /// Without the ranks of `excluded`, which do not call.
+  /// Called by all ranks except `excluded`.
   Result<Child> shrink(std::span<const int> excluded);
 
  private:
@@ -65,16 +66,16 @@ class Meeting {
   Result<bootstrap::UniqueId> make_child_id();
   Result<std::vector<Bytes>> gather(const Bytes& mine);
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable heard_;
-  std::map<std::pair<int, uint64_t>, ncclUniqueId> ids_;  // by sender and the shrink's key
+  std::map<std::pair<int, uint64_t>, ncclUniqueId> ids_;  // by sender and key of the shrink
   Status failure_;
 
-  std::map<std::vector<int>, uint64_t> shrinks_;  // by the ranks that stay: how many so far
+  std::map<std::vector<int>, uint64_t> shrinks_;  // number of shrinks so far, by remaining ranks
   const Cancel* cancel_ = nullptr;
   int64_t timeout_ms_ = 0;
   std::vector<Affiliation> affiliations_;
-  std::unique_ptr<bootstrap::Session> session_;  // the first to go: it calls `hear`
+  std::unique_ptr<bootstrap::Session> session_;  // last member, so destroyed first: it calls `hear`
 };
 
 }  // namespace hetccl::nccl

@@ -19,7 +19,7 @@ ncclResult_t code_of(ErrorCode code) {
     case ErrorCode::SystemError:
       return ncclSystemError;
     case ErrorCode::RemoteError:
-    case ErrorCode::Timeout:  // which programs for NCCL before 2.30 do not know
+    case ErrorCode::Timeout:  // programs for NCCL before 2.30 do not know this code
       return ncclRemoteError;
     case ErrorCode::InternalError:
     case ErrorCode::Aborted:
@@ -28,7 +28,7 @@ ncclResult_t code_of(ErrorCode code) {
   return ncclInternalError;
 }
 
-// hetccl's values are NCCL's, but for those that older programs for NCCL do not know.
+// hetccl's values are NCCL's, except those that programs for older versions of NCCL do not know.
 ncclResult_t code_of(hetcclResult_t result) {
   switch (result) {
     case hetcclUnsupported:

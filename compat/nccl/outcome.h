@@ -1,4 +1,4 @@
-// What a call of NCCL's API returns, and its text.
+// The return code of a call of NCCL's API, and its error text.
 #pragma once
 
 #include <exception>
@@ -11,7 +11,7 @@
 
 namespace hetccl::nccl {
 
-/// A return code with the text that ncclGetLastError gives.
+/// A return code and the text that ncclGetLastError returns.
 struct Outcome {
   ncclResult_t code = ncclSuccess;
   std::string text;
@@ -20,24 +20,25 @@ struct Outcome {
 };
 
 Outcome outcome_of(const Status& status);
-/// Of a call of hetccl that this thread has made just now, on `comm` or with null.
+/// The outcome of a call of hetccl that this thread has just made on `comm`, which may be null.
 Outcome outcome_of(hetcclResult_t result, hetcclComm_t comm);
 
-/// HETCCL_DEBUG, or NCCL_DEBUG.
+/// Logs at the level of HETCCL_DEBUG or NCCL_DEBUG.
 const Log& log();
 
-/// Notes `outcome` as this thread's last error, logs it, and returns its code. Success leaves the
-/// last error as it is.
+/// Keeps `outcome` as this thread's last error, logs it, and returns its code. Success does not
+/// change the last error.
 ncclResult_t finish(const Outcome& outcome);
 inline ncclResult_t refuse(ncclResult_t code, std::string text) {
   return finish({code, std::move(text)});
 }
-/// This thread's last error by `finish`, "" once the vendor's library has failed since.
+/// Returns the last error that this thread passed to `finish`; "" if the vendor's library has
+/// failed since.
 const std::string& last_error();
-/// The code of a call of the vendor's library, whose text is the library's.
+/// Returns the code of a call of the vendor's library, which keeps the text itself.
 ncclResult_t finish_vendor(ncclResult_t code);
 
-/// What `body` returns. No exception leaves this library.
+/// Returns what `body` returns, or the code of the exception it throws.
 template <typename Body>
 ncclResult_t guarded(const Body& body) noexcept {
   const char* what = "unknown";

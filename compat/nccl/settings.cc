@@ -16,7 +16,7 @@ std::string value_of(const char* variable) {
   return text != nullptr ? text : "";
 }
 
-// Unless hetccl's own is set, or would refuse the value.
+// Sets a variable of hetccl's, unless it is set already or hetccl would reject the value.
 void set(const char* variable, const std::string& value) {
   const std::string setting = std::string(variable) + '=' + value;
   if (std::getenv(variable) != nullptr || value.empty()) return;

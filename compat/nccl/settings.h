@@ -1,13 +1,13 @@
-// hetccl's settings in a program for NCCL, whose own may stand in for two of them.
+// hetccl's settings in a program for NCCL; two of NCCL's settings serve as defaults.
 #pragma once
 
 #include "base/config.h"
 
 namespace hetccl::nccl {
 
-/// The settings of the environment. The first call sets HETCCL_SOCKET_IFNAME and HETCCL_DEBUG
-/// there, for libhetccl.so too, as NCCL_SOCKET_IFNAME and NCCL_DEBUG say, where they are not set
-/// and these mean something to hetccl. Thread-safe.
+/// Reads the settings from the environment. The first call sets HETCCL_SOCKET_IFNAME from
+/// NCCL_SOCKET_IFNAME and HETCCL_DEBUG from NCCL_DEBUG, for libhetccl.so too, unless they are set
+/// or NCCL's value means nothing to hetccl. Thread-safe.
 Result<Config> read_settings();
 
 }  // namespace hetccl::nccl

@@ -24,8 +24,8 @@ struct Kind {
   const char* name;         // "nccl"
   const char* title;        // "NCCL"
   const char* soname;       // "libnccl.so.2"
-  const char* device_file;  // that a machine with such GPUs has
-  const char* wheel;        // where PyPI's package puts it, in site-packages
+  const char* device_file;  // exists on a machine with such GPUs
+  const char* wheel;        // folder of the PyPI package's library, in site-packages
   std::string Config::* given;
 };
 constexpr std::array kKinds = {Kind{"nccl", "NCCL", "libnccl.so.2", "/dev/nvidiactl",
@@ -38,13 +38,13 @@ struct Found {
   std::string why;
 };
 
-// "libnccl.so" of "libnccl.so.2".
+// "libnccl.so" for "libnccl.so.2".
 std::string stem_of(const Kind& kind) {
   const std::string name = kind.soname;
   return name.substr(0, name.rfind('.'));
 }
 
-// Libraries that the program is linked with, or has loaded.
+// Paths of libraries that the program is linked with or has loaded.
 std::vector<std::string> loaded_paths(const Kind& kind) {
   std::vector<std::string> paths = loaded_libraries(stem_of(kind));
   if (void* const linked = dlsym(RTLD_NEXT, "ncclGetVersion")) {
@@ -55,8 +55,8 @@ std::vector<std::string> loaded_paths(const Kind& kind) {
   return paths;
 }
 
-// Where a library may lie. The dynamic linker may find this one by that name, so its folders are
-// looked into, too.
+// Paths where the library may be. The dynamic linker may find hetccl's own stand-in under the
+// soname, so its search folders are listed too.
 std::vector<std::string> system_paths(const Kind& kind) {
   std::vector<std::string> paths = {kind.soname};
   const char* const search = std::getenv("LD_LIBRARY_PATH");
@@ -105,7 +105,7 @@ Result<std::unique_ptr<const VendorLibrary>> load(const Kind& kind, DynLib libra
   return std::unique_ptr<const VendorLibrary>(std::move(vendor));
 }
 
-// Whether one of the paths is the library; else `found` says why not.
+// Loads the library from the first usable path. On failure records the reason in `found`.
 bool try_paths(const Kind& kind, const std::vector<std::string>& paths, Found& found) {
   auto library = open_first(kind, paths);
   auto loaded = library.ok() ? load(kind, std::move(library).value()) : library.status();
@@ -142,7 +142,7 @@ Found find() {
   return found;
 }
 
-// Never destroyed: other threads may be in it when the process ends.
+// Leaked: other threads may use it when the process ends.
 const Found& found() {
   static const Found* const once = new Found(find());
   return *once;

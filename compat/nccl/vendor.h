@@ -1,4 +1,4 @@
-// The vendor's own NCCL or RCCL, which this library stands before.
+// The vendor's own NCCL or RCCL, which this library stands in for.
 #pragma once
 
 #include <array>
@@ -28,7 +28,8 @@ struct VendorLibrary {
   std::string name;  ///< "nccl", "rccl"
   std::string path;
   int version = 0;                                                    ///< 23203
-  std::array<void*, static_cast<size_t>(Symbol::Count)> functions{};  ///< null: it lacks one
+  std::array<void*, static_cast<size_t>(Symbol::Count)> functions{};  ///< null: the library lacks
+                                                                      ///< it
   std::optional<DynLib> library;                                      ///< keeps the functions valid
 
   [[nodiscard]] void* find(Symbol symbol) const { return functions[static_cast<size_t>(symbol)]; }
@@ -36,20 +37,20 @@ struct VendorLibrary {
   [[nodiscard]] const char* device() const { return name == "rccl" ? "hip" : "cuda"; }
 };
 
-/// The library that HETCCL_NCCL_LIBRARY or HETCCL_RCCL_LIBRARY names; else the one that the program
-/// is linked with or has loaded; else the one that is found on a machine with such GPUs. Null:
-/// none. Looked for once, without a call of a GPU's driver, since the program may fork yet.
-/// Thread-safe, as what follows.
+/// Returns the library that HETCCL_NCCL_LIBRARY or HETCCL_RCCL_LIBRARY names; else the one that the
+/// program is linked with or has loaded; else the one found on a machine with such GPUs; else null.
+/// Searches once, and makes no GPU driver call, since the program may still fork. Thread-safe, as
+/// are the functions below.
 const VendorLibrary* vendor();
-/// The same, where this process has a GPU for it: what can serve a communicator.
+/// Returns vendor() if this process has a GPU for it, so that it can serve a communicator.
 const VendorLibrary* serving_vendor();
-/// The runtime of this process's GPUs, whether or not there is a library; null: it has none.
+/// Returns the runtime of this process's GPUs, even without a vendor's library; null: no runtime.
 const device::gpu::Api* gpu_runtime();
 /// "no NCCL: ...; no RCCL: ...".
 const std::string& why_no_vendor();
 
-/// While it lives, this thread's calls of public functions come from the vendor's library, which
-/// calls its own by their names.
+/// While it lives, calls of public functions on this thread come from the vendor's library, which
+/// calls its own functions by their exported names.
 class VendorScope {
  public:
   VendorScope() { ++depth(); }
@@ -62,7 +63,7 @@ class VendorScope {
   static int& depth();
 };
 
-/// Calls the vendor's function, which it has.
+/// Calls a vendor function that is known to exist.
 template <typename Function, typename... Args>
 auto call_vendor(const VendorLibrary& vendor, Symbol symbol, Args... args) {
   const VendorScope inside;

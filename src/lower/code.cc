@@ -13,7 +13,7 @@ constexpr uint8_t kCall = OpcodeInfo::kTraced | OpcodeInfo::kCollective;
 constexpr uint8_t kAdds = OpcodeInfo::kTraced | OpcodeInfo::kReduces;
 constexpr uint8_t kHeader = OpcodeInfo::kTraced | OpcodeInfo::kMessage;
 constexpr uint8_t kBytes = kHeader | OpcodeInfo::kMovesBytes;
-// By opcode.
+// Indexed by opcode.
 constexpr OpcodeInfo kTable[] = {
     {"acquire", Unit::Any, Takes::None},
     {"wait", Unit::Any, Takes::Sync},

@@ -1,4 +1,4 @@
-// Code as JSON, for people: one line an instruction.
+// Code as JSON, for people: one line per instruction.
 #include "base/json.h"
 #include "lower/code.h"
 

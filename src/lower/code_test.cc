@@ -1,4 +1,4 @@
-// Code as data: queues, the static order, and its texts.
+// Code as data: queues, the static order, and its textual forms.
 #include "lower/code.h"
 
 #include <doctest/doctest.h>
@@ -103,7 +103,7 @@ TEST_CASE("effects are what this rank's part of an instruction reads and writes"
   CHECK(effects(0) == "r0w0w1");
   CHECK(effects(1) == "w0r1w1r2");
   CHECK(effects(2) == "w0w1w2");
-  code.op = Opcode::CclReduce;  // receivers are broadcasts'
+  code.op = Opcode::CclReduce;  // only broadcasts have receivers
   CHECK(effects(0) == "r0w0r1r2");
   CHECK(effects(1) == "r0r1w1r2w2");
   code = {.op = Opcode::Reduce, .srcs = {from, from}, .dst = to};

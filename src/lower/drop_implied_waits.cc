@@ -1,6 +1,6 @@
 // Drops waits that other waits imply: each costs a driver call and orders nothing. Vector clocks
-// over the static order, for runs of one slice, two and so on, show which are implied. Knowledge at
-// the last slice of a run also holds in longer runs.
+// over the static order, for runs of one slice, two and so on, show which are implied. An
+// implication that holds in the last slice of a run also holds in longer runs.
 #include <algorithm>
 
 #include "lower/graph.h"
@@ -8,15 +8,15 @@
 namespace hetccl::lower {
 namespace {
 
-// Above these the pass is skipped: its time grows with the square of nodes times slices, and its
-// memory with nodes times nodes and lanes.
+// Above these limits the pass is skipped. Its time grows with the square of nodes times slices; its
+// memory with nodes times the number of nodes and lanes.
 constexpr size_t kMostSteps = 50'000'000;
 constexpr size_t kMostBytes = size_t{64} << 20U;
 
-using Clock = std::vector<int32_t>;  // by node: the last slice that is known to be complete
+using Clock = std::vector<int32_t>;  // by node: the last slice known to be complete
 
-/// What is known to be complete, and what of it is known by streams and events alone: an abort
-/// releases all words at once.
+/// Completions known at a point, and those known from streams and events alone. The latter matter
+/// because an abort releases all words at once.
 struct Known {
   explicit Known(size_t n = 0) : by_all(n, -1), by_events(n, -1) {}
   [[nodiscard]] const Clock& by(bool events) const { return events ? by_events : by_all; }
@@ -32,7 +32,8 @@ class Clocks {
   Clocks(const Graph& graph, const std::vector<NodeId>& body, uint32_t n_slices)
       : graph_(graph), body_(body), n_(graph.nodes.size()), n_slices_(n_slices) {}
 
-  /// Calls `keep(node, index)` for each dependency of the last slice that no other implies.
+  /// Calls `keep(node, index)` for each dependency of the last slice that no other dependency
+  /// implies.
   template <typename Keep>
   void run(Keep&& keep) {
     begin_ = Known(n_);
@@ -45,7 +46,7 @@ class Clocks {
     for (uint32_t time = 0; time < n_slices_ + last_lag; ++time) {
       for (const NodeId id : body_) {
         const uint32_t lag = graph_.code(id).lag;
-        // An acknowledgement waits for readers that may start later; nothing waits for it.
+        // Nothing waits for an acknowledgement, and it may wait for readers that start later.
         if (graph_.code(id).op == Opcode::Acknowledge) continue;
         if (time >= lag && time - lag < n_slices_) start(id, time - lag, keep);
       }
@@ -65,8 +66,8 @@ class Clocks {
     return is_stream(node.code.queue) && is_stream(graph_.code(dep.node).queue);
   }
 
-  // An event is implied by events alone, so that streams keep their order after an abort: none
-  // touches the caller's memory before the user's stream has come to the call, or after it went on.
+  // Only events may imply an event, so that streams keep their order after an abort: none touches
+  // the caller's memory before the user's stream has reached the call, or after it has passed it.
   [[nodiscard]] bool is_implied(const Node& node, size_t index, uint32_t slice) const {
     const Dep dep = node.deps[index];
     const bool event = is_event(node, dep);
@@ -100,7 +101,7 @@ class Clocks {
       end = queue;
       return;
     }
-    // Messages of a lane start, and complete, in order.
+    // Messages of a lane start in order and complete in order.
     Known& lane = lanes_[node.code.queue];
     join(lane.by_all, queue.by_all);
     lane.by_all[id] = static_cast<int32_t>(slice);
@@ -111,9 +112,9 @@ class Clocks {
   const std::vector<NodeId>& body_;
   size_t n_;
   uint32_t n_slices_;
-  std::vector<Known> queues_;  // what is complete when a queue's next node starts
-  std::vector<Known> lanes_;   // what is complete when a lane's last message is
-  std::vector<Known> ends_;    // by node and slice: what is complete when it is
+  std::vector<Known> queues_;  // known when a queue's next node starts
+  std::vector<Known> lanes_;   // known when a lane's last message is complete
+  std::vector<Known> ends_;    // by node and slice: known when that node is complete
   Known begin_;
 };
 
@@ -126,7 +127,7 @@ void drop_implied_waits(Graph& graph) {
     std::sort(node.deps.begin(), node.deps.end());
     node.deps.erase(std::unique(node.deps.begin(), node.deps.end()), node.deps.end());
   }
-  // Longer runs repeat what this one shows.
+  // Longer runs only repeat this one.
   const uint32_t lag = graph.code(body.back()).lag, slots = graph.geometry.n_slots;
   const uint32_t most = graph.geometry.reuses_slots() ? slots + lag + 2 : slots;
   const size_t steps = graph.nodes.size() * most;

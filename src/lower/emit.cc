@@ -1,4 +1,5 @@
-// From the graph to Code: a node that depends on another gets a wait, and the other gets a signal.
+// Turns the graph into Code: each dependency becomes a wait of the later node and a signal of the
+// earlier one.
 #include <algorithm>
 
 #include "lower/graph.h"
@@ -6,7 +7,7 @@
 namespace hetccl::lower {
 namespace {
 
-/// How a node tells of its end.
+/// The syncs that signal a node's end.
 struct Told {
   SyncId flag = kNoSync, event = kNoSync;
 };
@@ -59,7 +60,7 @@ class Emitter {
     return static_cast<SyncId>(code_.syncs.size() - 1);
   }
 
-  /// The sync by which `id`, or the epilogue, waits for `dep`.
+  /// The sync on which `waiter` waits for `dep`.
   [[nodiscard]] SyncId sync_for(NodeId dep, QueueId waiter) const {
     const bool event = is_stream(graph_.code(dep).queue) && is_stream(waiter);
     return event ? told_[dep].event : told_[dep].flag;
@@ -105,7 +106,7 @@ class Emitter {
       const bool first = !seen[node.code.queue];
       seen[node.code.queue] = true;
       if (!first || !depends_on(node, graph_.begin)) continue;
-      // Once, since what follows is behind it.
+      // Only the first: the queue's later instructions come behind it.
       add(Opcode::Wait, node.code.queue, sync_for(graph_.begin, node.code.queue));
       std::erase(node.deps, Dep{graph_.begin, 0});
     }
@@ -113,7 +114,7 @@ class Emitter {
     fill_identity(body);
   }
 
-  /// Whether streams, or messages that wait for them, use the buffers before a receive that has
+  /// Whether streams, or messages that wait for streams, write to the buffers before a receive has
   /// acquired them.
   [[nodiscard]] bool streams_use_buffers(const std::vector<NodeId>& body) const {
     return std::any_of(body.begin(), body.end(), [&](NodeId id) {
@@ -130,7 +131,7 @@ class Emitter {
     });
   }
 
-  // A message that arrives early must not overwrite what the previous call still reads.
+  // A message that arrives early must not overwrite data that the previous call still reads.
   void acquire_for_receives() {
     std::vector<bool> done(code_.lanes.size());
     for (const MessageNodes& message : graph_.messages) {

@@ -15,14 +15,15 @@ using plan::Slicing;
 using plan::Step;
 using plan::StepKind;
 
-// Several calls of the driver take as long as a device copies that.
+// Copying this many bytes takes a device as long as several driver calls.
 constexpr size_t kMostBytesOfOneStream = size_t{256} << 10U;
-// Hosts pay for each page of a buffer that is new, with many calls in flight a buffer each.
+// The first touch of each page of a new buffer costs the host, and with many calls in flight each
+// has a buffer of its own.
 constexpr size_t kMostBriefBytes = size_t{16} << 10U;
 constexpr size_t kMostOwnBytesOfHost = size_t{64} << 10U;
 
-// Elements of one slice: the choice's, but no longer than the message, and so many that there are
-// at most kMaxSlices.
+// Elements of a slice: as chosen, but no longer than the message, and long enough for at most
+// kMaxSlices slices.
 uint64_t slice_length(const plan::RankPlan& plan, const CallShape& call) {
   const uint64_t grain = plan::grain_of(call.type, plan.encoding);
   const uint64_t least = round_up(divide_up(call.count, kMaxSlices), grain);
@@ -31,7 +32,7 @@ uint64_t slice_length(const plan::RankPlan& plan, const CallShape& call) {
   return std::min(std::max(wanted, least), round_up(std::max<uint64_t>(call.count, 1), grain));
 }
 
-// Ranks agree on it without knowing each other's blocks.
+// Depends only on values that ranks share, since a rank does not know the others' blocks.
 uint64_t fixed_slice_length(const plan::RankPlan& plan, const CallShape& call) {
   const plan::Choice& choice = call.choice;
   const uint64_t places = std::max<uint64_t>(plan.most_messages, 1) * (uint64_t{choice.depth} + 1);
@@ -57,7 +58,7 @@ size_t bytes_of_part(const plan::RankPlan& plan, const Region& region, uint64_t 
                         plan.encoding);
 }
 
-// What a call of one slice moves: the longest block, or half of all messages.
+// Bytes that a call of one slice moves: the longest block, or half of all messages if that is more.
 size_t bytes_of_slice(const plan::RankPlan& plan, const CallShape& call, const Geometry& geometry) {
   size_t moved = 0;
   for (const Step& step : plan.steps) {
@@ -70,12 +71,12 @@ size_t bytes_of_slice(const plan::RankPlan& plan, const CallShape& call, const G
 }
 
 struct Load {
-  size_t sent = 0, received = 0;  // what a slice's messages take in a ring
+  size_t sent = 0, received = 0;  // room in a ring for a slice's messages
 };
 
-// All messages of a slice that go one way between two ranks fit into half of the ring, or none
-// goes through it: so none waits for credit until a later one, or one of its own slice, has been
-// read.
+// Decides for each lane and direction whether the messages go through the ring: all messages of a
+// slice fit into half of it, or none uses it. So no message waits for credit until a later one, or
+// one of its own slice, has been read.
 void route(Geometry& geometry, const Target& target, const std::vector<Load>& loads, bool reads) {
   for (size_t i = 0; i < target.lanes.size(); ++i) {
     const size_t ring = target.lanes[i].ring_bytes;
@@ -84,18 +85,19 @@ void route(Geometry& geometry, const Target& target, const std::vector<Load>& lo
     use.send_in_ring = Ring::fits(loads[i].sent, ring);
     use.recv_in_ring = Ring::fits(loads[i].received, ring);
     if (!use.recv_in_ring || geometry.short_call || !reads) continue;
-    // More than the pipeline's depth makes no difference.
+    // A limit above the pipeline's depth has no effect.
     const size_t unread = Ring::slices_unread(loads[i].received, ring);
     use.unread = static_cast<uint32_t>(std::min<size_t>(unread, geometry.depth));
   }
 }
 
-// What a slice's messages take in rings: the same at both ends. Of a call whose blocks are uneven
-// and its slices fixed, what they take at most: Code is not kept for each pattern of counts.
+// Room that a slice's messages need in rings; the same at both ends. For an uneven call with fixed
+// slices it is an upper bound, so that one Code serves all patterns of counts.
 std::vector<Load> loads_of(const plan::RankPlan& plan, const Target& target, const CallShape& call,
                            const Geometry& geometry, uint64_t slice) {
   std::vector<Load> loads(target.lanes.size());
-  // A piece of a shorter slice may be a grain longer, since fractions are rounded down to grains.
+  // In a shorter slice a piece may be longer by one grain, because fractions are rounded down to
+  // grains.
   const bool shorter = plan.slicing == Slicing::Agreed && geometry.n_slices > 1;
   const size_t gained = shorter ? plan::grain_of(call.type, plan.encoding) * size_of(call.type) : 0;
   const bool at_most = plan.slicing == Slicing::Fixed && call.is_uneven();
@@ -150,7 +152,7 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   geometry.n_slices = static_cast<uint32_t>(std::max<uint64_t>(1, divide_up(call.count, slice)));
   geometry.n_slots = plan::slots(plan, geometry.depth, geometry.n_slices);
   geometry.lanes.resize(target.lanes.size());
-  // What is one step anyway has nothing to overlap.
+  // A single step has nothing to overlap.
   geometry.short_call = plan.steps.size() <= 1 && target.lanes.empty() && geometry.n_slices == 1;
   geometry.own_buffers = geometry.short_call;
   if (geometry.short_call) return geometry;
@@ -159,7 +161,9 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   geometry.brief = geometry.short_call && bytes <= kMostBriefBytes;
   geometry.own_buffers =
       geometry.short_call && (!target.host_memory || bytes <= kMostOwnBytesOfHost);
-  if (plan.slicing == Slicing::None && call.is_uneven()) return geometry;  // Code for each pattern
+  if (plan.slicing == Slicing::None && call.is_uneven())
+    return geometry;  // one Code per pattern
+                      // of counts
   route(geometry, target, loads_of(plan, target, call, geometry, slice),
         plan.slicing == Slicing::Agreed);
   return geometry;

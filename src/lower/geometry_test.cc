@@ -1,4 +1,4 @@
-// How calls are cut into slices, and which of their messages go through rings.
+// Tests how calls are cut into slices, and which of their messages go through rings.
 #include "lower/geometry.h"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ Geometry cut(const RankPlan& plan, uint64_t count, uint64_t slice_bytes, uint32_
                      {.type = DataType::Float32, .count = count, .choice = {slice_bytes, depth}});
 }
 
-/// `exchange`, in fixed slices.
+/// `exchange` with fixed slices.
 RankPlan fixed_exchange() {
   RankPlan plan = exchange();
   plan.stages = 1;
@@ -86,11 +86,11 @@ TEST_CASE("a call of one slice and few bytes is short") {
   CHECK(cut(exchange(), kMost, 1 << 20).short_call);
   CHECK_FALSE(cut(exchange(), kMost + 1, 1 << 20).short_call);
   CHECK_FALSE(cut(exchange(), kMost, 128 << 10).short_call);  // two slices
-  RankPlan busy = exchange();                                 // moves more than its slice is long
+  RankPlan busy = exchange();                                 // moves more bytes than its slice has
   for (int i = 0; i < 3; ++i) busy.steps.push_back(message(StepKind::Send, 3, {}, 5, {}));
   CHECK_FALSE(cut(busy, kMost, 1 << 20).short_call);
   CHECK(cut(busy, kMost / 4, 1 << 20).short_call);
-  // What is one step has nothing to overlap.
+  // A single step has nothing to overlap.
   RankPlan one;
   one.steps = {step(StepKind::CclBarrier, 0, {})};
   CHECK(cut(one, 64 * kMost, 1 << 30).short_call);
@@ -110,16 +110,16 @@ TEST_CASE("messages go through a ring that holds twice a slice's, all of a direc
   CHECK(routes(2 * room) == Geometry::RingUse{true, true, 0});
   CHECK(routes(3 * room) == Geometry::RingUse{true, true, 1});
   CHECK(routes(100 * room) == Geometry::RingUse{true, true, 3});  // the pipeline's depth
-  plan.steps.push_back(message(StepKind::Send, 3, {}, 5, {}));    // too much, one way
+  plan.steps.push_back(message(StepKind::Send, 3, {}, 5, {}));    // too much in one direction
   CHECK(routes(2 * room) == Geometry::RingUse{false, true, 0});
   CHECK(routes(4 * room) == Geometry::RingUse{true, true, 2});
-  // One slice is as long as it is.
+  // A single slice has its exact length.
   const Geometry one = cut(exchange(), kOneSlice, 4096, 3, {.ring_bytes = 2 * 4096});
   for (const Geometry::RingUse& use : one.lanes) CHECK(use == Geometry::RingUse{true, true, 0});
 }
 
-// A piece of a shorter slice may be longer: of 1023 floats the second half is 527, of 1024 it is
-// 512.
+// A piece of a shorter slice may be longer: the second half of 1023 floats has 527, that of 1024
+// has 512.
 TEST_CASE("a message of several blocks takes as many times the room") {
   RankPlan plan;
   plan.scratch_blocks = 3;
@@ -216,7 +216,7 @@ TEST_CASE("the same Code serves calls that differ in length alone") {
   CHECK_FALSE(base.same_code(cut(exchange(), 2 * kOneSlice, 4096, 3, kShared)));  // slots
   CHECK_FALSE(base.same_code(cut(exchange(), kMany, kRing, 3, kShared)));         // routes
   CHECK_FALSE(base.same_code(cut(exchange(), kOneSlice, 4096, 3, kShared)));
-  // One slice, short or not.
+  // A single slice, short or not.
   RankPlan whole = exchange();
   whole.slicing = plan::Slicing::None;
   CHECK_FALSE(cut(whole, kOneSlice, 4096).same_code(cut(whole, 1 << 20, 4096)));
@@ -237,7 +237,7 @@ TEST_CASE(
       CHECK(staging <= kMostStagingBytes + most * geometry.n_slots * 64);
     }
   }
-  // What is shorter than a slice takes no more than it is long.
+  // A fixed slice is cut to a shorter call's length.
   CHECK(cut(plan, 100, kFixedSlice).slice_elements == 112);
 }
 

@@ -12,7 +12,7 @@ using plan::Region;
 using plan::Step;
 using plan::StepKind;
 
-// Nodes of one step are this far apart, so that others fit between.
+// Distance in `order` between the nodes of two steps, so that other nodes fit between.
 constexpr uint32_t kOrderStride = 4;
 
 Operand operand_of(const Region& region) {
@@ -32,7 +32,7 @@ bool needs_source(StepKind kind) {
          kind == StepKind::Copy;
 }
 
-// What a kind of step must and may name.
+// Checks the fields that a kind of step must and may use.
 bool is_well_formed(const plan::RankPlan& plan, size_t index) {
   const Step& step = plan.steps[index];
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
@@ -107,7 +107,7 @@ void Graph::replace_dep(NodeId old, NodeId now) {
 bool overlap(const Operand& a, const Operand& b) {
   if (a.memory != b.memory) return false;
   if (a.memory == Memory::Staging || a.memory == Memory::Ring) return a.message == b.message;
-  // A run counts as a whole: in a shorter slice its blocks lie elsewhere.
+  // A run counts as a whole: in a shorter slice its blocks move.
   return a.region.block - a.region.run == b.region.block - b.region.run &&
          a.region.begin < b.region.end && b.region.begin < a.region.end;
 }
@@ -141,7 +141,7 @@ std::vector<NodeId> body_of(const Graph& graph) {
 
 Result<Graph> build_graph(const plan::RankPlan& plan, const Target& target,
                           const Geometry& geometry) {
-  // A step has at most four nodes, and each of these two syncs.
+  // A step has at most four nodes, and each of them two syncs.
   const size_t most = std::max(8 * plan.steps.size() + 8, kStreams + 3 * target.lanes.size());
   if (most > kNoNode) {
     return error(ErrorCode::Unsupported,

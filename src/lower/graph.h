@@ -1,5 +1,5 @@
-// What the passes of lowering work on: instructions that do something, and what each waits for.
-// Waits and signals are made of it last (emit.cc).
+// The graph that the passes of lowering work on: instructions that do work, and the dependencies of
+// each. The last pass (emit.cc) turns dependencies into waits and signals.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using NodeId = uint16_t;
 inline constexpr NodeId kNoNode = UINT16_MAX;
 inline constexpr QueueId kUser = stream_queue(QueueKind::User);
 
-/// A node that must be complete, in the slice so many before, if there is one.
+/// The node that must be complete, `back` slices earlier; no dependency if there is no such slice.
 struct Dep {
   NodeId node = 0;
   uint32_t back = 0;
@@ -24,22 +24,23 @@ struct Dep {
 struct Node {
   enum class Section : uint8_t { Prologue, Body, Epilogue };
   Instruction code{};
-  uint32_t order = 0;  ///< within its stage
+  uint32_t order = 0;  ///< position within its stage
   std::vector<Dep> deps{};
-  std::vector<uint16_t> reserves{};  ///< messages whose place in the ring it takes before it runs
+  std::vector<uint16_t> reserves{};  ///< messages whose place in the ring it reserves before it
+                                     ///< runs
   bool live = true;
   Section section = Section::Body;
 };
 
-/// How a message goes between this rank's memory and the transport.
+/// Route of a message between this rank's memory and the transport.
 enum class Via : uint8_t { Direct, Staged, Ring };
 
-/// The nodes of one message, as far as there are any.
+/// The nodes of one message; kNoNode if there is none of a kind.
 struct MessageNodes {
   bool send = false;
   Via via = Via::Direct;
-  NodeId post = kNoNode;  ///< Send, Recv or its header
-  NodeId copy = kNoNode;  ///< out of the device, or into it
+  NodeId post = kNoNode;  ///< Send, Recv, or the header's
+  NodeId copy = kNoNode;  ///< out of the device or into it
   NodeId acknowledge = kNoNode;
 };
 
@@ -53,7 +54,7 @@ struct Graph {
 
   [[nodiscard]] const Instruction& code(NodeId id) const { return nodes[id].code; }
   NodeId add(Node node);
-  /// Whoever waited for `old` waits for `now` instead.
+  /// Nodes that waited for `old` now wait for `now`.
   void replace_dep(NodeId old, NodeId now);
   /// Calls `visit(id, operand, writes, place)` for all effects of live nodes.
   template <typename Visit>
@@ -68,43 +69,44 @@ struct Graph {
   }
 };
 
-/// Whether both may be the same memory, in one slice.
+/// Whether both may be the same memory, within one slice.
 [[nodiscard]] bool overlap(const Operand& a, const Operand& b);
 /// Whether both are the same elements of the same memory.
 [[nodiscard]] bool same(const Operand& a, const Operand& b);
 [[nodiscard]] bool depends_on(const Node& node, NodeId other);
-/// In the static order of one slice.
+/// Whether `a` precedes `b` in the static order of one slice.
 [[nodiscard]] bool comes_before(const Node& a, const Node& b);
-/// Live nodes of the body in the static order of one slice.
+/// Live nodes of the body, in the static order of one slice.
 [[nodiscard]] std::vector<NodeId> body_of(const Graph& graph);
 
-/// A node for each step of the plan.
+/// Makes a node for each step of the plan.
 Result<Graph> build_graph(const plan::RankPlan& plan, const Target& target,
                           const Geometry& geometry);
 
-// The passes, in their order.
+// The passes, in the order in which they run.
 
-/// Staging: a message that the transport cannot take from the device, or bring there, goes through
-/// pinned memory: its own, or the ring that both ends share.
+/// Staging: a message that the transport cannot read from the device, or write to it, goes through
+/// pinned memory: staging memory of its own, or the ring that both ends share.
 void stage_messages(Graph& graph);
-/// Reading in place: where arithmetic, or one broadcast, alone reads a message, it reads it in
-/// staging memory or in the ring, and the copy into the device is elided.
+/// Reading in place: if only arithmetic, or one broadcast, reads a message, it reads it in staging
+/// memory or in the ring, and the copy into the device is elided.
 void read_in_place(Graph& graph);
-/// Zero-copy send: what is only sent is made in the ring, and the copy out of the device is elided.
+/// Zero-copy send: data that is only sent is produced in the ring, and the copy out of the device
+/// is elided.
 void make_in_ring(Graph& graph);
-/// Single-stream lowering: a short call has little to overlap, and most of its time is calls of the
-/// driver; one step's slices have nothing to overlap with. The user's stream runs all of it, in the
-/// static order.
+/// Single-stream lowering: the user's stream runs everything, in the static order. For short calls,
+/// which have little to overlap and spend most of their time in driver calls, and for plans with
+/// one step, whose slices have nothing to overlap with.
 void merge_streams(Graph& graph);
-/// Fork and join: streams and lanes begin once the user's stream has come to the call, and it goes
-/// on once they are done. Adds the first node and the last.
+/// Fork and join: streams and lanes begin once the user's stream has reached the call; the user's
+/// stream continues once they are done. Adds the first node and the last.
 void join_streams(Graph& graph);
-/// Buffer generations: whoever writes scratch or staging memory waits for all that use the same
-/// memory `n_slots` slices before.
+/// Buffer generations: a node that writes scratch or staging memory waits for all users of that
+/// memory `n_slots` slices earlier.
 void wait_for_slots(Graph& graph);
-/// Drops every wait that others imply, however many slices there are.
+/// Drops every wait that other waits imply, for any number of slices.
 void drop_implied_waits(Graph& graph);
-/// Waits and signals, the prologue and the epilogue.
+/// Adds waits and signals, the prologue and the epilogue.
 Code emit(Graph graph);
 
 }  // namespace hetccl::lower

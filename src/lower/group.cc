@@ -6,7 +6,8 @@
 namespace hetccl::lower {
 namespace {
 
-// In the order that all ranks share: by pairs, and of a pair what its lower rank sends first.
+// Key of the order that all ranks share: by pair of ranks, and within a pair first the messages
+// that its lower rank sends.
 auto place_of(int rank, const Group::Member& member) {
   return std::tuple(std::min(rank, member.peer), std::max(rank, member.peer),
                     member.send != (rank < member.peer));

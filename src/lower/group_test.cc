@@ -36,16 +36,16 @@ TEST_CASE("brief messages run on the user's stream, which forks to none") {
   CHECK(group_of({sent, received}).uses_user_stream());
   CHECK(group_of({sent, {.peer = 3, .send = true, .way = Stream, .brief = true}, received})
             .uses_user_stream());
-  // The second would come behind a wait for another rank: for what is received.
+  // The second send would be queued behind a receive, which waits for another rank.
   CHECK_FALSE(group_of({sent, sent, received}).uses_user_stream());
   CHECK_FALSE(group_of({received, {.peer = 3, .way = Stream, .brief = true}}).uses_user_stream());
-  CHECK(group_of({longer, longer}).uses_user_stream());  // of one direction
+  CHECK(group_of({longer, longer}).uses_user_stream());  // one direction
   for (const auto& third : {longer, library}) {
     Group mixed = group_of({sent, received, third});
     CHECK_FALSE(mixed.uses_user_stream());
     CHECK(count(mixed, Group::Action::Kind::Fork) == 3);
     CHECK(count(mixed, Group::Action::Kind::Join) == 3);
-    mixed.clear();  // the next call's messages are others
+    mixed.clear();  // the next call has other messages
     mixed.add(sent);
     mixed.add(received);
     CHECK(mixed.uses_user_stream());

@@ -1,4 +1,4 @@
-// Copies that are not made: messages that are read where they arrived, or made where they leave.
+// Elided copies: messages that are read where they arrived, or produced where they leave from.
 #include <doctest/doctest.h>
 
 #include "lower/testing.h"
@@ -8,8 +8,8 @@ namespace {
 
 using namespace testing;
 
-// Who reads what step 2 of a plan such as `exchange` receives in a ring: "copy" where it is copied
-// to where the plan says. What is sent to rank 5 goes straight.
+// Lists the readers of the message that step 2 of a plan such as `exchange` receives in a ring;
+// "copy" if it is copied to the plan's destination. The message to rank 5 goes straight.
 std::string readers(RankPlan plan, uint64_t count = kOneSlice) {
   Job job(std::move(plan), kShared);
   job.target.lanes.at(1).ring_bytes = 0;
@@ -17,13 +17,14 @@ std::string readers(RankPlan plan, uint64_t count = kOneSlice) {
   return readers_of(job.code(), 1);
 }
 
-// Who writes what `step` sends into a ring.
+// The instruction that writes the message of `step` into a ring.
 std::string maker(RankPlan plan, uint16_t step = 1) {
   const Code code = Job(std::move(plan), kShared).code();
   return writers_of(code, code.list[find(code, Opcode::SendHeader, step)].message);
 }
 
-// 0: receives block 0 of the output from rank 3; 1: the cluster broadcasts that, and block 1.
+// Step 0 receives block 0 of the output from rank 3; step 1 broadcasts that and block 1 in the
+// cluster.
 RankPlan broadcast_of_output() {
   const Region output{Buffer::Output, 0};
   RankPlan plan;
@@ -49,15 +50,15 @@ TEST_CASE("what arithmetic alone reads, whole, stays where it arrived") {
   CHECK(waits_of(code, find(code, Opcode::Acknowledge, 2)) == "3f");
   CHECK(readers(plan) == "reduce");  // in a short call, too
 
-  RankPlan shared = plan;  // the cluster's library broadcasts it, too
+  RankPlan shared = plan;  // the cluster's library broadcasts it as well
   shared.steps[4].shards.push_back({0, scratch(1), {Buffer::Output, 0}});
   CHECK(readers(shared) == "reduce ccl_broadcast");
-  CHECK(readers(shared, kEightSlices) == "copy");  // two readers, of which one may come too late
+  CHECK(readers(shared, kEightSlices) == "copy");  // two readers, one of which may start too late
   RankPlan reduced = plan;                         // or adds it up
   reduced.steps[4].kind = StepKind::CclReduce;
   reduced.steps[4].shards.push_back({0, scratch(1), {Buffer::Output, 0}});
   CHECK(readers(reduced) == "copy");
-  RankPlan passed = plan;  // it goes on to another rank
+  RankPlan passed = plan;  // it is sent on to another rank
   passed.steps[1] = message(StepKind::Send, 1, {}, 5, scratch(1));
   CHECK(readers(passed) == "copy");
   RankPlan part = plan;
@@ -69,7 +70,7 @@ TEST_CASE("what arithmetic alone reads, whole, stays where it arrived") {
   RankPlan awaited = plan;  // a message waits for it
   awaited.steps.push_back(message(StepKind::Send, 3, {2}, 5, scratch(0)));
   CHECK(readers(awaited) == "copy");
-  RankPlan other = plan;  // as long as another block's slice
+  RankPlan other = plan;  // it is as long as another block's slice
   other.steps[3].srcs[1].of = 1;
   CHECK(readers(other) == "copy");
   RankPlan output = plan;
@@ -80,7 +81,7 @@ TEST_CASE("what arithmetic alone reads, whole, stays where it arrived") {
 TEST_CASE("what goes on to another rank through a ring is copied from ring to ring") {
   RankPlan plan = exchange();
   plan.steps.push_back(message(StepKind::Send, 3, {2}, 5, scratch(1)));
-  CHECK(readers(plan) == "copy");  // straight: from the device's memory
+  CHECK(readers(plan) == "copy");  // direct: the device's memory is read
   Job job(plan, kShared, kOneSlice);
   CHECK(readers_of(job.code(), 1) == "reduce copy");
   const Code code = job.code();
@@ -90,7 +91,7 @@ TEST_CASE("what goes on to another rank through a ring is copied from ring to ri
   CHECK(out.srcs[0].message != out.dst.message);
   job.cut(kEightSlices);  // two readers
   CHECK(readers_of(job.code(), 1) == "copy");
-  // Sent before it has come: a wrong plan is lowered as it is.
+  // Sent before it has arrived: lowering does not check the plan's order.
   job.plan.steps.pop_back();
   job.plan.steps[1] = message(StepKind::Send, 1, {}, 5, scratch(1));
   job.cut(kOneSlice);
@@ -110,7 +111,7 @@ TEST_CASE("what a broadcast alone reads stays where it arrived, if that writes t
     CHECK(broadcast.shards[1].send.memory == Memory::Ring);
     CHECK(broadcast.shards[1].recv.memory == Memory::Output);
 
-    RankPlan elsewhere = plan;  // the output would lack it
+    RankPlan elsewhere = plan;  // the output would stay unwritten
     elsewhere.steps[1].shards[1].recv = {Buffer::Output, 2};
     CHECK_FALSE(stays(elsewhere));
     RankPlan rooted = plan;  // the root keeps no copy
@@ -119,7 +120,7 @@ TEST_CASE("what a broadcast alone reads stays where it arrived, if that writes t
     RankPlan part = plan;
     part.steps[1].shards[1].send.end = part.steps[1].shards[1].recv.end = {1, 2};
     CHECK_FALSE(stays(part));
-    RankPlan sent = plan;  // it goes on to another rank, from the output
+    RankPlan sent = plan;  // it is sent on to another rank, from the output
     sent.steps.push_back(message(StepKind::Send, 1, {1}, 5, {Buffer::Output, 0}));
     CHECK_FALSE(stays(sent));
     RankPlan unordered = plan;
@@ -134,7 +135,7 @@ TEST_CASE("a reader must start in time: not later than the ring keeps slices") {
     job.geometry.lanes[0].unread = unread;
     return readers_of(job.code(), 1);
   };
-  // The sum starts one slice later than the message: with stages 1 and 2 of a pipeline 3 deep.
+  // With stages 1 and 2 of a pipeline 3 deep, the sum starts one slice later than the message.
   CHECK(readers_with(1) == "reduce");
   CHECK(readers_with(0) == "copy");
 }
@@ -147,10 +148,10 @@ TEST_CASE("pinned memory is read in place by the host, and by devices in short c
     CHECK(readers_of(job.code(), 1) == "copy");
     job.cut(kOneSlice);
     CHECK(readers_of(job.code(), 1) == "reduce");
-    job.geometry.by_host = kAllArithmetic;  // the host adds what it finds on the device
+    job.geometry.by_host = kAllArithmetic;  // the host reads its sources on the device
     CHECK(readers_of(job.code(), 1) == "copy");
   }
-  // A device's library is given memory of the device.
+  // A device's library can use only device memory.
   Job passing(broadcast_of_output(), kStaged, kOneSlice);
   CHECK(readers_of(passing.code(), 0) == "ccl_broadcast");
   passing.target.host_memory = false;
@@ -159,9 +160,9 @@ TEST_CASE("pinned memory is read in place by the host, and by devices in short c
 
 TEST_CASE("what is sent, whole, and does nothing else is made where it leaves from") {
   RankPlan plan = exchange();
-  CHECK(maker(plan) == "copy");  // the reduction reads it, too
+  CHECK(maker(plan) == "copy");  // the reduction also reads it
   plan.steps[3].srcs = {scratch(1)};
-  CHECK(maker(plan) == "copy");  // of another stage, which starts at another time
+  CHECK(maker(plan) == "copy");  // another stage, so it starts at another time
   plan.steps[1].stage = 0;
   CHECK(maker(plan) == "ccl_reduce");
 
@@ -174,7 +175,7 @@ TEST_CASE("what is sent, whole, and does nothing else is made where it leaves fr
   RankPlan twice = plan;
   twice.steps[4].shards.push_back({0, scratch(0), {Buffer::Output, 0}});
   CHECK(maker(twice) == "copy");
-  // Another message of the channel comes first, whose place would be taken later.
+  // A message of the same channel comes first, whose place would be reserved later.
   RankPlan behind = plan;
   behind.steps.insert(behind.steps.begin() + 1, message(StepKind::Send, 0, {}, 5, {}));
   for (Step& later : behind.steps) {
@@ -206,7 +207,7 @@ TEST_CASE("one call of the library makes several messages") {
     for (uint16_t& dep : later.deps) dep = static_cast<uint16_t>(dep > 1 ? dep + 1 : dep);
   }
   CHECK(maker(plan, 1) == "ccl_reduce");
-  CHECK(maker(plan, 2) == "ccl_reduce");  // no other's message comes between
+  CHECK(maker(plan, 2) == "ccl_reduce");  // no other message comes between
 }
 
 TEST_CASE("devices make nothing in a ring, nor does a host whose arithmetic comes later") {

@@ -1,4 +1,5 @@
-// Lowering: from one rank's plan to the program that runs. Pure, and the same on every rank.
+// Lowering: turns one rank's plan into the program that runs. Pure: every rank gets the same
+// result.
 #pragma once
 
 #include "lower/code.h"
@@ -6,7 +7,7 @@
 
 namespace hetccl::lower {
 
-/// InternalError when the plan breaks a rule of its own IR.
+/// InternalError if the plan breaks a rule of its IR.
 Result<Code> lower(const plan::RankPlan& plan, const Target& target, const Geometry& geometry);
 
 }  // namespace hetccl::lower

@@ -58,11 +58,11 @@ TEST_CASE("dependencies are flags where the wire takes part, else events") {
   CHECK(waits_of(code, find(code, Opcode::Send, 1)) == "0f");
   CHECK(waits_of(code, find(code, Opcode::Reduce, 3)) == "0e 2f");
   CHECK(waits_of(code, find(code, Opcode::CclBroadcast, 4)) == "3e");
-  CHECK(at(code, Opcode::CclReduce, 0).done != kNoSync);          // for the send
-  CHECK(at(code, Opcode::Recv, 2).done != kNoSync);               // for the reduction
-  CHECK(at(code, Opcode::CclBroadcast, 4).done == kNoSync);       // nobody waits for its flag
-  CHECK_FALSE(code.syncs[at(code, Opcode::Recv, 2).done].event);  // no stream runs it
-  // A stream signals right behind what it tells of; the reduction's end is told both ways.
+  CHECK(at(code, Opcode::CclReduce, 0).done != kNoSync);          // the send waits for it
+  CHECK(at(code, Opcode::Recv, 2).done != kNoSync);               // the reduction waits for it
+  CHECK(at(code, Opcode::CclBroadcast, 4).done == kNoSync);       // nothing waits for its flag
+  CHECK_FALSE(code.syncs[at(code, Opcode::Recv, 2).done].event);  // it is not on a stream
+  // A stream signals right behind the instruction; the reduction's end is signalled both ways.
   const uint32_t reduce = find(code, Opcode::CclReduce, 0);
   for (const uint32_t i : {reduce + 1, reduce + 2}) {
     CHECK(code.list[i].op == Opcode::Signal);
@@ -88,18 +88,19 @@ TEST_CASE("streams keep order by themselves: no wait between instructions of one
 
 TEST_CASE("a slot of scratch is taken again once all its users have left it") {
   const Code code = Job(exchange()).code();
-  // Scratch 0 was sent and reduced; the broadcast, on the same stream, has waited for the latter.
+  // Scratch 0 was sent and reduced. The broadcast, on the same stream, has waited for the
+  // reduction.
   CHECK(waits_of(code, find(code, Opcode::CclReduce, 0)) == "1f-4");
-  // Scratch 1: the reduction has read the message that was there before.
+  // Scratch 1: the reduction has read the previous message.
   CHECK(waits_of(code, find(code, Opcode::Recv, 2)) == "3f-4");
   CHECK(at(code, Opcode::Reduce, 3).done != kNoSync);
-  // Scratch 2: this slice's reduction of the cluster came after that slice's broadcast.
+  // Scratch 2: the cluster's reduction of this slice comes after the broadcast of that slice.
   CHECK(waits_of(code, find(code, Opcode::Reduce, 3)) == "0e 2f");
 }
 
 TEST_CASE("the prologue starts queues that nothing else holds back") {
   const Code code = Job(exchange()).code();
-  // The send waits for the cluster's reduction, the sum for that and the receive.
+  // The send waits for the cluster's reduction; the sum waits for that and for the receive.
   CHECK(text_of(code, 0, code.body) ==
         "acquire user; signal user; signal user; wait ccl; wait recv from rank 3");
   CHECK(code.syncs[code.list[1].sync].event);
@@ -111,8 +112,8 @@ TEST_CASE("the prologue starts queues that nothing else holds back") {
 TEST_CASE("the epilogue joins streams that were used, and messages that nobody awaits") {
   Code code = Job(exchange()).code();
   const auto epilogue = [&] { return text_of(code, code.epilogue, end_of(code)); };
-  // The library's stream ends last, after the one for arithmetic. The send leaves from scratch
-  // memory, which is not the caller's.
+  // The library's stream ends last, after that for arithmetic. The send leaves from scratch memory,
+  // not from the caller's.
   CHECK(epilogue() == "signal ccl; wait user; finish user");
   CHECK(text_of(code, code.list[code.epilogue + 1]) == "4e");
 
@@ -124,7 +125,7 @@ TEST_CASE("the epilogue joins streams that were used, and messages that nobody a
   CHECK(text_of(code, code.list[code.epilogue]) == "1f");
   CHECK(code.list[code.epilogue].sync == at(code, Opcode::Send, 1).done);
 
-  RankPlan last = exchange();  // the arithmetic ends on its own
+  RankPlan last = exchange();  // the arithmetic ends separately
   last.steps[4] = step(StepKind::Copy, 3, {3});
   last.steps[4].srcs = {scratch(2)};
   last.steps[4].dst = {Buffer::Output, 0};
@@ -201,7 +202,7 @@ TEST_CASE("a call takes a turn of buffers if it is long, and works in some") {
   CHECK_FALSE(Job(bare).code().rotates);
   const Code staged = Job(bare, kStaged).code();
   CHECK(staged.rotates);
-  // What arrives early must not fall on what the call before has yet to read.
+  // An early message must not overwrite data that the previous call has yet to read.
   CHECK(text_of(staged, 0, staged.body).find("acquire recv from rank 3") != std::string::npos);
 }
 
@@ -215,7 +216,7 @@ TEST_CASE("a plan of one call of the library becomes that call and nothing else"
   Code code = job.code();
   CHECK(code.one_library_call);
   CHECK(text_of(code, 0, end_of(code)) == "ccl_all_reduce user; finish user");
-  // A trace wants to see where it begins and ends.
+  // A trace needs the beginning and the end.
   job.target.observed = true;
   code = job.code();
   CHECK(text_of(code, 0, end_of(code)) ==
@@ -318,7 +319,7 @@ TEST_CASE("a step that lacks what its kind needs, or is of no stage, is refused"
   check_refused(sum, "step 3");
 
   RankPlan copy = exchange();
-  copy.steps[3].kind = StepKind::Copy;  // of two sources
+  copy.steps[3].kind = StepKind::Copy;  // two sources
   check_refused(copy, "step 3");
 }
 

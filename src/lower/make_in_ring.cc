@@ -9,7 +9,8 @@
 namespace hetccl::lower {
 namespace {
 
-// The only node, besides the copy out, that touches the sent region; it must write all of it.
+// Returns the only node, besides the copy out, that touches the sent region, if it writes all of
+// it.
 std::optional<NodeId> find_maker(const Graph& graph, const MessageNodes& message) {
   const Operand& sent = graph.code(message.copy).srcs[0];
   std::optional<NodeId> maker;

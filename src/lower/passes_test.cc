@@ -1,4 +1,4 @@
-// Each pass by itself, on the graph of a small plan.
+// Tests each pass on its own, on the graph of a small plan.
 #include <doctest/doctest.h>
 
 #include "lower/testing.h"
@@ -11,7 +11,7 @@ using namespace testing;
 constexpr QueueId kCcl = stream_queue(QueueKind::Ccl), kOut = stream_queue(QueueKind::Out),
                   kIn = stream_queue(QueueKind::In);
 
-// All passes before `drop_implied_waits`.
+// Runs all passes before `drop_implied_waits`.
 Graph passed(const Job& job) {
   Graph graph = job.graph();
   stage_messages(graph);
@@ -106,7 +106,7 @@ TEST_CASE("stage_messages sends headers alone where a ring is shared") {
   CHECK(graph.code(received.acknowledge).op == Opcode::Acknowledge);
   CHECK(graph.code(received.acknowledge).queue == lane_queue(0, QueueKind::Acknowledge));
   CHECK(deps_of(graph, received.acknowledge) == std::to_string(received.copy));
-  // A place is found before it is read, and acknowledged after.
+  // A place is located before it is read, and acknowledged after.
   const std::vector<NodeId> body = body_of(graph);
   REQUIRE(body.size() == 9);
   const NodeId locate = body[4];
@@ -134,28 +134,28 @@ TEST_CASE("join_streams ties the streams that are used to the user's") {
   const Job job(exchange());
   Graph graph = job.graph();
   join_streams(graph);
-  CHECK(deps_of(graph, 0) == "5");  // the first of its stream
+  CHECK(deps_of(graph, 0) == "5");  // first of its stream
   CHECK(deps_of(graph, 3) == "0 2 5");
-  CHECK(deps_of(graph, 4) == "3");  // the last of its stream
+  CHECK(deps_of(graph, 4) == "3");  // last of its stream
   CHECK(deps_of(graph, 2) == "5");  // a message without dependencies
   CHECK(graph.begin == 5);
-  // The last ones of both streams; the message leaves from scratch memory.
+  // The last nodes of both streams; the message leaves from scratch memory.
   CHECK(deps_of(graph, graph.end) == "4 3");
 }
 
 TEST_CASE("wait_for_slots has whoever writes wait for all who used that memory") {
   const Job job(exchange(), kStaged);
   Graph graph = job.graph();
-  wait_for_slots(graph);                  // of scratch
+  wait_for_slots(graph);                  // scratch memory
   CHECK(deps_of(graph, 0) == "1-4 3-4");  // scratch 0: sent and reduced
-  CHECK(deps_of(graph, 2) == "2-4 3-4");  // scratch 1: a message waits for itself
+  CHECK(deps_of(graph, 2) == "2-4 3-4");  // scratch 1: a message waits for its own earlier slice
   CHECK(deps_of(graph, 3) == "0 2 4-4");  // scratch 2: broadcast
-  CHECK(deps_of(graph, 1) == "0");        // reads alone
+  CHECK(deps_of(graph, 1) == "0");        // only reads
   CHECK(deps_of(graph, 4) == "3");
 
   Graph staged = job.graph();
   stage_messages(staged);
-  wait_for_slots(staged);  // of staging memory, too
+  wait_for_slots(staged);  // staging memory too
   const NodeId out = staged.messages[0].copy, in = staged.messages[1].copy;
   CHECK(deps_of(staged, out) == "0 1-4");
   CHECK(deps_of(staged, 2) == "2-4 " + std::to_string(in) + "-4");
@@ -169,15 +169,15 @@ TEST_CASE("drop_implied_waits keeps what nothing else implies") {
   drop_implied_waits(graph);
   CHECK(n_deps(graph) < before);
   CHECK(deps_of(graph, 0) == "1-4 5");  // the library's stream has waited for the sum's end
-  CHECK(deps_of(graph, 1) == "0");      // the start came before what it waits for
-  CHECK(deps_of(graph, 2) == "3-4 5");  // whoever has read a message knows that it arrived
+  CHECK(deps_of(graph, 1) == "0");      // the start came before the node that it waits for
+  CHECK(deps_of(graph, 2) == "3-4 5");  // a node that has read a message has waited for it
   CHECK(deps_of(graph, 3) == "0 2");    // the library's stream is in order
   CHECK(deps_of(graph, 4) == "3");
   CHECK(deps_of(graph, graph.end) == "4");
 }
 
-// An abort releases all flags at once: what only they order may run before the user's stream comes
-// to the call, or after it has gone on.
+// An abort releases all flags at once: work that only flags order may then run before the user's
+// stream reaches the call, or after it has passed it.
 TEST_CASE("drop_implied_waits keeps events between streams that flags alone imply") {
   RankPlan plan;
   plan.scratch_blocks = 2;
@@ -193,13 +193,15 @@ TEST_CASE("drop_implied_waits keeps events between streams that flags alone impl
   Graph graph = passed(job);
   drop_implied_waits(graph);
   CHECK(deps_of(graph, 0) == "1-4 4");
-  CHECK(deps_of(graph, 1) == "0");            // its start by flag is implied
-  CHECK(deps_of(graph, 3) == "2 4");          // after the user's stream has come, not just its flag
-  CHECK(deps_of(graph, graph.end) == "0 3");  // the copy, too, although the send has waited for it
+  CHECK(deps_of(graph, 1) == "0");            // the flag's wait for the start is implied
+  CHECK(deps_of(graph, 3) == "2 4");          // waits for the user's stream itself, not only for
+                                              // its flag
+  CHECK(deps_of(graph, graph.end) == "0 3");  // waits for the copy too, although the send has
+                                              // waited for it
 }
 
 TEST_CASE("drop_implied_waits looks at the slots of short runs, too") {
-  // Two slots: what is implied a slice later is not yet in the first.
+  // With two slots: a wait that is implied a slice later is not implied in the first slice.
   Job job(exchange(), kDirect, 2 * kOneSlice);
   CHECK(job.geometry.n_slots == 2);
   Graph graph = passed(job);

@@ -1,5 +1,6 @@
-// Reading in place: kernels and libraries of the host read a message where it arrived, as do the
-// kernels of a short call anywhere. (Elsewhere pinned memory is slower to read than to copy.)
+// Reading in place: host kernels and host libraries read a message where it arrived; so do the
+// kernels of a short call on any device. (In other cases a device reads pinned memory more slowly
+// than it copies it.)
 #include <algorithm>
 #include <optional>
 
@@ -11,19 +12,19 @@ namespace {
 /// The nodes that read a message, if only arithmetic, copies and broadcasts touch it.
 struct Readers {
   std::vector<NodeId> nodes;
-  bool broadcast = false;  ///< one of them is one
-  size_t waiting = 0;      ///< nodes that wait for the copy
+  bool broadcast = false;  ///< one of the nodes is a broadcast
+  size_t waiting = 0;      ///< number of nodes that wait for the copy
 };
 
-// Whether a broadcast may take the shard's data from where they arrived instead of from `copied`:
-// if that is in the output, the library itself copies them there.
+// Whether a broadcast may read the shard where it arrived instead of in `copied`. If `copied` is in
+// the output, the library must write it there.
 bool may_pass_on(const Shard& shard, const Operand& copied) {
   if (!same(shard.send, copied)) return false;
   return copied.memory == Memory::Output ? same(shard.recv, copied) && shard.receiver < 0
                                          : !overlap(shard.recv, copied);
 }
 
-// Whether `id` does nothing with `copied` but read it, whole. Sets `reads`.
+// Whether `id` touches `copied` only by reading all of it. Sets `reads`.
 bool leaves_in_place(const Graph& graph, NodeId id, const Operand& copied, bool& reads) {
   const Instruction& code = graph.code(id);
   const bool computes = code.op == Opcode::Reduce || code.op == Opcode::Copy;
@@ -52,12 +53,13 @@ std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& mess
       continue;
     const bool waits = depends_on(node, message.copy);
     bool reads = false;
-    // A message that waits for the copy keeps it: without the copy there is nothing to wait for.
+    // A message that waits for the copy needs it: without the copy there would be nothing to wait
+    // for.
     if ((waits && !is_stream(node.code.queue)) || !leaves_in_place(graph, id, copied, reads))
       return {};
     readers.waiting += waits ? 1 : 0;
     if (!reads) continue;
-    // A plan that reads before it receives is wrong: the verifier says so of its Code.
+    // A plan that reads before it receives is wrong; the verifier reports it from the Code.
     if (comes_before(node, graph.nodes[message.copy])) return {};
     readers.nodes.push_back(id);
     readers.broadcast |= node.code.op == Opcode::CclBroadcast;
@@ -66,7 +68,7 @@ std::optional<Readers> find_readers(const Graph& graph, const MessageNodes& mess
 }
 
 // Whether the readers start early enough. On one stream they always do. On several, a sender that
-// waits for credit waits for the reader of an older slice than those that the ring keeps. That
+// waits for credit waits for the reader of a slice older than those that the ring keeps. That
 // reader precedes the sender's message in the static order, so the wait ends.
 bool may_read(const Graph& graph, const MessageNodes& message, const Readers& readers) {
   const Instruction& copy = graph.code(message.copy);
@@ -92,7 +94,7 @@ void elide_copy(Graph& graph, MessageNodes& message, const Readers& readers) {
     for (Shard& shard : code.shards) {
       if (shard.root == graph.target.local_rank && same(shard.send, copied)) shard.send = place;
     }
-    // It writes what the copy would have written.
+    // The reader now writes what the copy would have written.
     auto& deps = graph.nodes[id].deps;
     deps.insert(deps.end(), copy.deps.begin(), copy.deps.end());
   }

@@ -56,9 +56,9 @@ TEST_CASE("a message waits for the one that it overwrites, also where the count 
   Ring ring(kBytes, first);
   for (uint32_t n = 1; n <= 12; ++n) {
     CAPTURE(n);
-    const Ring::Placement placed = ring.place(kBytes / 2);  // two fit
+    const Ring::Placement placed = ring.place(kBytes / 2);  // two messages fit
     CHECK(placed.needed.has_value() == (n > 2));
-    if (n > 2) CHECK(placed.needed.value() == first + n - 2);  // wraps to 0 in message 8
+    if (n > 2) CHECK(placed.needed.value() == first + n - 2);  // wraps to 0 at message 8
     CHECK(ring.number() == first + n);
   }
 }
@@ -72,9 +72,9 @@ TEST_CASE("so many slices may lie unread as a ring says") {
   for (const size_t slice : {kRing / 2, kRing / 3, kRing / 4, kRing / 5, size_t{3000}}) {
     Ring ring(kRing);
     const size_t kept = Ring::slices_unread(slice, kRing);
-    std::vector<uint32_t> last;  // message of each slice
+    std::vector<uint32_t> last;  // last message of each slice
     for (int k = 0; k < 3000; ++k) {
-      // Slices of any sizes, in one to three messages.
+      // Slices of random sizes, in one to three messages.
       size_t left = random() % 4 == 0 ? random() % (slice + 1) : slice;
       for (int message = 0; message < 3; ++message) {
         const size_t part = message == 2 ? left : random() % (left + 1);

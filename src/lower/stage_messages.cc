@@ -1,10 +1,11 @@
-// Staging: copies between the device and what the transport, or the other end, reaches.
+// Staging: adds copies between the device and memory that the transport, or the other end, can
+// access.
 #include "lower/graph.h"
 
 namespace hetccl::lower {
 namespace {
 
-// A copy in place of a message: it waits for what the message waits for.
+// A copy with the message's place in the order and its dependencies.
 Node copy_of(const Node& post, QueueKind stream) {
   Node copy = post;
   copy.code.op = Opcode::Copy;
@@ -12,13 +13,13 @@ Node copy_of(const Node& post, QueueKind stream) {
   return copy;
 }
 
-// The device copies a message out to `place`, from where it leaves.
+// Copies a message out of the device to `place`, from where it is sent.
 void stage_send(Graph& graph, uint16_t number, const Operand& place) {
   MessageNodes& message = graph.messages[number];
   Node copy = copy_of(graph.nodes[message.post], QueueKind::Out);
   copy.code.dst = place;
   if (message.via == Via::Ring) copy.reserves = {number};
-  // Its source is read by then: whoever overwrites that waits for the copy alone.
+  // Nodes that overwrite the source wait for the copy, not for the message.
   message.copy = graph.add(std::move(copy));
   graph.replace_dep(message.post, message.copy);
   Node& send = graph.nodes[message.post];
@@ -27,7 +28,7 @@ void stage_send(Graph& graph, uint16_t number, const Operand& place) {
   send.deps = {{message.copy, 0}};
 }
 
-// What arrives in `place` the device copies in.
+// Receives a message in `place` and copies it into the device.
 void stage_recv(Graph& graph, uint16_t number, const Operand& place) {
   MessageNodes& message = graph.messages[number];
   Node copy = copy_of(graph.nodes[message.post], QueueKind::In);
@@ -61,7 +62,7 @@ void share_ring(Graph& graph, uint16_t number) {
 Via via_of(const Graph& graph, const MessageNodes& message) {
   const Instruction& post = graph.code(message.post);
   const plan::Region& region = message.send ? post.srcs[0].region : post.dst.region;
-  if (region.begin == region.end) return Via::Direct;  // of nothing: anything reaches it
+  if (region.begin == region.end) return Via::Direct;  // an empty message: any transport reaches it
   const size_t lane = lane_of(post.queue);
   const Geometry::RingUse& use = graph.geometry.lanes[lane];
   if (message.send ? use.send_in_ring : use.recv_in_ring) return Via::Ring;

@@ -1,4 +1,4 @@
-// Which streams run a call, from where they begin to where the user's goes on.
+// Decides which streams run a call, and forks them from and joins them to the user's stream.
 #include <algorithm>
 #include <map>
 
@@ -25,14 +25,15 @@ bool touches_caller(const Graph& graph, NodeId id) {
   return touches;
 }
 
-// Whether a node's buffers are this call's by then: its message's receive has waited for them.
+// Whether a node copies a staged message to scratch: its receive has acquired the buffers of this
+// call.
 bool copies_from_staging(const Graph& graph, NodeId id) {
   const Instruction& code = graph.code(id);
   return code.op == Opcode::Copy && code.srcs[0].memory == Memory::Staging &&
          code.dst.memory == Memory::Scratch;
 }
 
-// Steps for which streams do something: a message of nothing is its header alone.
+// Number of steps that need a stream: an empty message is only a header.
 size_t steps_of_streams(const plan::RankPlan& plan) {
   return static_cast<size_t>(
       std::count_if(plan.steps.begin(), plan.steps.end(), [](const plan::Step& step) {
@@ -42,9 +43,9 @@ size_t steps_of_streams(const plan::RankPlan& plan) {
 }
 
 struct QueueUse {
-  NodeId first = kNoNode;  ///< of a slice
+  NodeId first = kNoNode;  ///< in a slice
   NodeId last = kNoNode;
-  bool waits_for_begin = false;  ///< it must not begin before the user's stream has come
+  bool waits_for_begin = false;  ///< must not begin before the user's stream has reached the call
 };
 std::map<QueueId, QueueUse> use_of_queues(const Graph& graph) {
   std::map<QueueId, QueueUse> uses;
@@ -58,8 +59,9 @@ std::map<QueueId, QueueUse> use_of_queues(const Graph& graph) {
   return uses;
 }
 
-// Whether a message must not begin before the user's stream has come to the call: it touches the
-// caller's memory, or memory that the call before may still use, or tells others of the call.
+// Whether a message must not begin before the user's stream has reached the call: it touches the
+// caller's memory or memory that the previous call may still use, or it tells another rank of the
+// call.
 bool must_wait_for_begin(const Graph& graph, const MessageNodes& message) {
   if (message.via != Via::Direct) return false;
   if (message.send) return true;
@@ -76,7 +78,7 @@ void merge_streams(Graph& graph) {
     if (is_stream(node.code.queue)) node.code.queue = kUser;
   }
   if (!graph.geometry.short_call) return;
-  // The end of the call tells of all reads: one signal instead of one for each message.
+  // The call's end covers all reads: one signal instead of one per message.
   for (const MessageNodes& message : graph.messages) {
     if (message.acknowledge != kNoNode) graph.nodes[message.acknowledge].deps.clear();
   }
@@ -99,7 +101,8 @@ void join_streams(Graph& graph) {
     const bool awaited = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
       return node.live && depends_on(node, message.post);
     });
-    // What is sent from scratch memory is complete before that is used again.
+    // A send from scratch memory is complete before that memory is reused, so nothing else needs to
+    // wait.
     const bool needed = !message.send || touches_caller(graph, message.post);
     if (!awaited && needed) end.deps.push_back({message.post, 0});
   }

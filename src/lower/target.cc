@@ -7,11 +7,12 @@
 namespace hetccl::lower {
 namespace {
 
-// Messages have a window of their own, so many times smaller than that of collectives.
+// Messages from rank to rank have a window of their own, smaller than that of collectives by this
+// factor.
 constexpr size_t kWindowParts = 4;
 constexpr size_t kPage = 4096;
-// A message's ring holds so many slices: one that is written, one that is read, and one since the
-// sender learns late that a slice has been read. More would be shorter, and each costs 17 us of its
+// Slices per ring of messages: one that is written, one that is read, and one because the sender
+// learns late that a slice has been read. More slices would be shorter, and each costs 17 us of its
 // stream.
 constexpr size_t kSlicesOfRing = 3;
 

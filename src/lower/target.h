@@ -1,5 +1,5 @@
-// What lowering knows of a rank: its device, and how each of its peers is reached. What is proven
-// and what runs are lowered for the same targets, so both make them here.
+// The target of lowering: a rank's device, and the reach of each of its peers. Both exec and the
+// verifier get targets from here, so that what is proven is what runs.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,23 @@
 
 namespace hetccl::lower {
 
-/// How one peer is reached.
+/// The way in which one peer is reached.
 struct Reach {
   int peer = -1;
-  bool direct = true;       ///< the transport reads and writes the device's memory itself
-  size_t ring_bytes = 0;    ///< of each direction of the window, in the smaller view of both; or 0
-  bool registered = false;  ///< direct in calls alone whose memory the transport knows
+  bool direct = true;       ///< the transport accesses the device's memory itself
+  size_t ring_bytes = 0;    ///< of each direction of the window, the smaller of both ends' views;
+                            ///< or 0
+  bool registered = false;  ///< direct only in calls whose memory is registered with the transport
   bool operator==(const Reach&) const = default;
-  /// Whether only the lane moves a message, and streams copy nothing.
+  /// Whether the lane moves a message alone, without copies on streams.
   [[nodiscard]] bool needs_no_copy() const { return direct && ring_bytes == 0; }
 };
 
 /// A rank's device and its place in its cluster.
 struct RankTraits {
   int local_rank = 0;
-  bool host_memory = true;  ///< the device works on pinned memory as on its own, its library too
-  bool observed = false;    ///< a trace wants to see every step end
+  bool host_memory = true;  ///< the device and its library use pinned memory as their own
+  bool observed = false;    ///< a trace records the end of every step
   bool operator==(const RankTraits&) const = default;
 };
 
@@ -36,22 +37,22 @@ struct Target : RankTraits {
 
   std::vector<Reach> lanes;
 
-  /// The index of the lane to `peer`; the number of lanes if there is none.
+  /// Index of the lane to `peer`; the number of lanes if there is none.
   [[nodiscard]] size_t lane_of(int peer) const;
   bool operator==(const Target&) const = default;
 };
 
-/// How many of a window's `bytes` collectives get; messages get the rest.
+/// Bytes of a window of `bytes` that are for collectives; the rest is for messages.
 [[nodiscard]] size_t collectives_window(size_t bytes);
-/// The bytes that two ranks share for messages from rank to rank, beside a window of `window` bytes
+/// Bytes that two ranks share for messages from rank to rank, besides a window of `window` bytes
 /// for collectives. None if hosts reach the memory of a rank's device: such a rank may receive from
-/// any rank, and cannot say in advance where a message is to lie.
+/// any rank, and cannot know in advance the place of a message.
 [[nodiscard]] size_t message_window(size_t window, bool host_memory, bool other_host_memory);
-/// How messages are cut that go through a ring of `ring_bytes`, 0 if through none: at most as
-/// `most` says. Both ends see the same ring, and cut alike.
+/// The cut of messages that go through a ring of `ring_bytes` (0: no ring), within the limits of
+/// `most`. Both ends see the same ring and cut alike.
 [[nodiscard]] plan::Choice message_choice(const plan::Choice& most, size_t ring_bytes);
-/// How the peer of a message that the cluster's library carries is reached: a channel carries the
-/// message's header alone.
+/// Reach of the peer of a message that the cluster's library carries: the channel carries only the
+/// header.
 [[nodiscard]] Reach reach_for_headers(int peer);
 
 }  // namespace hetccl::lower

@@ -1,4 +1,4 @@
-// For lower's unit tests: small plans, and what their Code waits for, as text.
+// Helpers for lower's unit tests: small plans, and the waits of their Code as text.
 #pragma once
 
 #include <string>
@@ -39,8 +39,8 @@ inline Step message(StepKind kind, uint16_t stage, std::vector<uint16_t> deps, i
   return result;
 }
 
-/// 0: the cluster reduces into scratch 0; 1: sends it to rank 5; 2: receives scratch 1 from rank 3;
-/// 3: reduces both into scratch 2; 4: the cluster broadcasts scratch 2.
+/// Step 0 reduces in the cluster into scratch 0; 1 sends that to rank 5; 2 receives scratch 1 from
+/// rank 3; 3 reduces both into scratch 2; 4 broadcasts scratch 2 in the cluster.
 inline RankPlan exchange() {
   RankPlan plan;
   plan.name = "test";
@@ -58,7 +58,7 @@ inline RankPlan exchange() {
   return plan;
 }
 
-/// `exchange`, but the message to rank 5 alone uses what the cluster has reduced.
+/// `exchange`, but only the message to rank 5 uses the cluster's sum.
 inline RankPlan sends_all_it_reduces() {
   RankPlan plan = exchange();
   plan.steps[1].stage = 0;
@@ -66,19 +66,18 @@ inline RankPlan sends_all_it_reduces() {
   return plan;
 }
 
-/// A message goes to each peer straight through the transport, through staging memory, or through
-/// a ring.
+/// Reach of every peer: straight through the transport, through staging memory, or through a ring.
 inline constexpr Reach kDirect{};
 inline constexpr Reach kStaged{.direct = false};
 inline constexpr Reach kShared{.ring_bytes = kRing};
 inline constexpr Reach kRegistered{.registered = true};
 
-/// Calls of one slice, or of more than there are slots, 4 KiB each.
+/// Elements of calls with one slice, and with more slices than slots, 4 KiB each.
 inline constexpr uint64_t kOneSlice = 1024, kEightSlices = 8 * 1024;
 
-/// A plan, and what it is lowered for. The graphs it gives refer to it.
+/// A plan and its lowering target. Graphs that it returns refer to it.
 struct Job {
-  /// All lanes are like `reach`.
+  /// All lanes have the properties of `reach`.
   explicit Job(RankPlan made, Reach reach = kDirect, uint64_t count = kEightSlices)
       : plan(std::move(made)) {
     for (const int peer : peers_of(plan)) {
@@ -87,7 +86,7 @@ struct Job {
     }
     cut(count);
   }
-  /// Sets the geometry anew: after a change of `target`.
+  /// Recomputes the geometry, after a change of `target` for example.
   void cut(uint64_t count) {
     geometry =
         geometry_of(plan, target, {.type = DataType::Float32, .count = count, .choice = {4096, 3}});
@@ -100,7 +99,7 @@ struct Job {
   Geometry geometry;
 };
 
-/// The first instruction that does `op` for a step of the plan; kEnd: none does.
+/// Index of the first instruction with `op` for a step of the plan; kEnd if there is none.
 inline uint32_t find(const Code& code, Opcode op, uint16_t of_step) {
   for (uint32_t i = code.body; i < code.epilogue; ++i) {
     if (code.list[i].op == op && code.list[i].step == of_step) return i;
@@ -117,7 +116,7 @@ inline size_t count_of(const Code& code, Opcode op) {
   return count;
 }
 
-/// "3f 4e-4": by flag for the end of step 3, by event for that of step 4 four slices before.
+/// "3f 4e-4": waits by flag for step 3, and by event for step 4 four slices earlier.
 inline std::string text_of(const Code& code, const Instruction& wait) {
   if (wait.sync == kStarted) return "start";
   if (wait.sync == kFinished) return "finish";
@@ -126,7 +125,7 @@ inline std::string text_of(const Code& code, const Instruction& wait) {
   return std::to_string(sync.step) + (sync.event ? "e" : "f") + back;
 }
 
-/// What instruction `index` waits for.
+/// The waits of instruction `index`.
 inline std::string waits_of(const Code& code, uint32_t index) {
   std::string text;
   for (uint32_t i = index; i > code.body; --i) {
@@ -138,7 +137,7 @@ inline std::string waits_of(const Code& code, uint32_t index) {
   return text;
 }
 
-/// "wait ccl; signal user": a section of the list.
+/// A section of the list: "wait ccl; signal user".
 inline std::string text_of(const Code& code, uint32_t begin, uint32_t end) {
   std::string text;
   for (uint32_t i = begin; i < end; ++i) {
@@ -149,7 +148,7 @@ inline std::string text_of(const Code& code, uint32_t begin, uint32_t end) {
   return text;
 }
 
-/// "0 1-4": the nodes for whose end node `id` waits, in its slice and four before.
+/// "0 1-4": the nodes that `id` depends on, in the same slice and four slices earlier.
 inline std::string deps_of(const Graph& graph, NodeId id) {
   std::string text;
   for (const Dep dep : graph.nodes[id].deps) {
@@ -159,8 +158,8 @@ inline std::string deps_of(const Graph& graph, NodeId id) {
   return text;
 }
 
-/// Who, on the streams, reads (`writes`: writes) message `number` where the transport or the other
-/// end reaches it: "copy", "reduce", "ccl_reduce".
+/// Names the stream instructions that read (`writes`: write) message `number` in the place that the
+/// transport or the other end accesses: "copy", "reduce", "ccl_reduce".
 inline std::string users_of(const Code& code, uint16_t number, bool writes) {
   std::string text;
   for (const Instruction& one : code.list) {

@@ -18,7 +18,8 @@ bool in_one_cluster(const Topology& topology, const Spec&) {
   return n_clusters(topology) == 1;
 }
 
-/// One library can make the whole call: it moves messages, or the only rank copies.
+/// Whether one library can make the whole call: it exchanges messages, or there is one rank, which
+/// copies.
 bool exchanges_in_one_cluster(const Topology& topology, const Spec&) {
   const topology::Cluster& first = topology.clusters().front();
   return n_clusters(topology) == 1 && (first.exchanges || first.ranks.size() == 1);
@@ -28,7 +29,7 @@ bool needs_messages(const Topology& topology, const Spec& spec) {
   return !exchanges_in_one_cluster(topology, spec);
 }
 
-/// One cluster whose ranks give each other messages, by a call that is encoded.
+/// Whether the call is encoded and its ranks are in one cluster, whose library exchanges messages.
 bool encodes_inside(const Topology& topology, const Spec& spec) {
   return n_clusters(topology) == 1 && topology.clusters().front().exchanges &&
          !spec.encoding.is_none();
@@ -42,18 +43,19 @@ bool between_or_encoded(const Topology& topology, const Spec& spec) {
   return between_clusters(topology, spec) || encodes_inside(topology, spec);
 }
 
-/// Between two clusters, one hop already gives every link the least that it can carry.
+/// With two clusters, one hop already loads every link the least.
 bool over_many_clusters(const Topology& topology, const Spec&) {
   return n_clusters(topology) > 2;
 }
 
-/// Every cluster adds up for itself: only kernels, and the hosts that add what is encoded where
-/// there are none, are known to evaluate one expression alike everywhere.
+/// Requires that all clusters add the same way. Each cluster adds for itself, and only kernels, or
+/// hosts that add encoded data for devices without kernels, evaluate one expression with the same
+/// bits everywhere.
 bool adds_everywhere(const Topology& topology, const Spec& spec) {
   return n_clusters(topology) > 1 && (topology.kernels_everywhere() || !spec.encoding.is_none());
 }
 
-/// A mirror sends data several times, which only one host's memory makes cheap.
+/// A mirror sends data several times, which is cheap only in the memory of one host.
 bool mirrors(const Topology& topology, const Spec& spec) {
   const auto& links = topology.links();
   return spec.encoding.is_none() && topology.kernels_everywhere() && !links.empty() &&
@@ -62,15 +64,15 @@ bool mirrors(const Topology& topology, const Spec& spec) {
          n_clusters(topology) < static_cast<size_t>(topology.n_ranks());
 }
 
-/// Between two clusters that both have kernels, owners pay only where hosts leave sums to devices.
+/// With two clusters that both have kernels, owners pay only if hosts leave the sums to devices.
 bool has_owners(const Topology& topology, const Spec& spec) {
   return n_clusters(topology) > 1 &&
          (n_clusters(topology) > 2 || !adds_everywhere(topology, spec) ||
           topology.devices_beside_hosts() >= 0);
 }
 
-/// Ranks of a cluster gather blocks that are all equally long. Two ranks save too few messages for
-/// what passing blocks on costs.
+/// The ranks of a cluster gather blocks of equal length. Two ranks would save too few messages to
+/// pay for passing blocks on.
 bool gathers_in_clusters(const Topology& topology, const Spec& spec) {
   const auto& clusters = topology.clusters();
   const auto gathers = [](const topology::Cluster& one) {
@@ -85,7 +87,7 @@ bool gathers_in_clusters(const Topology& topology, const Spec& spec) {
 constexpr Collectives kVendorCalls{AllReduce, ReduceScatter, AllGather, Broadcast, Reduce, Barrier};
 constexpr Collectives kPairwise{Gather, Scatter, AllToAll};
 
-// First the row that gives every link the least to carry, then the row of one hop.
+// First the row that loads every link the least, then the row with one hop.
 constexpr Algorithm kAlgorithms[] = {
     {kVendorCall, kVendorCalls, true, in_one_cluster, plan_vendor},
     {"owner", Collectives{AllReduce}, true, has_owners, plan_all_reduce_owner, true},

@@ -24,35 +24,36 @@ struct Collectives {
   }
 };
 
-/// The row of which a collective is one call of the vendor's library: in no slices.
+/// Id of the row that is one call of the vendor's library, which is not cut into slices.
 inline constexpr std::string_view kVendorCall = "vendor";
 
-/// One way to do a collective.
+/// An algorithm for a set of collectives.
 struct Algorithm {
   std::string_view id;  ///< unique among the rows of a collective, in static storage
   Collectives collectives;
-  /// Whether init makes its channels. Otherwise the first call makes them, since each root, or each
-  /// rank, needs channels of its own.
+  /// Whether init makes its channels. If not, the first call does, since each root, or each rank,
+  /// needs other channels.
   bool connects_at_init = true;
-  /// Whether it can plan the call: the same answer on all ranks, for any root and reduction.
+  /// Whether it can plan the call. The answer is the same on all ranks, and for any root and
+  /// reduction.
   bool (*applies)(const topology::Topology& topology, const Spec& spec) = nullptr;
   RankPlan (*build)(Builder builder) = nullptr;
-  bool encodes = false;  ///< what crosses between clusters, where the call asks for it
+  bool encodes = false;  ///< can encode the data that crosses between clusters
 };
 
 /// The rows of one table. The first row that applies is the default.
 using Algorithms = std::span<const Algorithm>;
 
-/// All of them.
+/// All rows.
 [[nodiscard]] Algorithms algorithms();
 
-/// The rows that can plan `spec`, in the table's order. The row that `spec` names does not matter.
+/// The rows that can plan `spec`, in the table's order. Ignores the row that `spec` names.
 [[nodiscard]] std::vector<const Algorithm*> find_algorithms(const Spec& spec,
                                                             const topology::Topology& topology,
                                                             Algorithms table = algorithms());
 
-/// The row that `spec` names, or the default where it names none. InvalidArgument, with the rows
-/// that apply, where that row does not apply or does not exist.
+/// Returns the row that `spec` names, or the default if it names none. InvalidArgument, with the
+/// rows that apply, if the named row does not exist or does not apply.
 Result<const Algorithm*> find_algorithm(const Spec& spec, const topology::Topology& topology,
                                         Algorithms table = algorithms());
 

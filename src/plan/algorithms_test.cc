@@ -57,7 +57,7 @@ TEST_CASE("which algorithms apply, the default first") {
   CHECK(ids({.collective = Collective::AllToAll, .uneven = true},
             test::layout_topology("AAABBC")) == "direct ");
   std::vector<topology::RankInfo> three = test::layout_topology("AAABBC").infos();
-  three[5].library_exchanges = false;  // it is alone
+  three[5].library_exchanges = false;  // a cluster of its own
   CHECK(ids(all_to_all, topology::Topology::build(three).value()) == "direct gathered ");
   three[4].library_exchanges = false;
   CHECK(ids(all_to_all, topology::Topology::build(three).value()) == "direct ");

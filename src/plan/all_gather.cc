@@ -1,17 +1,17 @@
-// All-gather over clusters: border ranks pass on their clusters' blocks and broadcast what arrives
-// inside. (C-1)S across clusters either way: `direct` in one hop, in which a large cluster sends
-// more than others; `ring` in C-1, in which every link carries the blocks of all clusters but one.
-// `mirror`, for small calls: every rank sends its block to all ranks of other clusters itself, so
-// that nothing waits for a call of the library. More bytes cross than need to.
-// An encoded gather encodes each block where it comes from; all ranks decode what they carried, its
-// own rank too, so that all get the same bits.
+// All-gather over clusters: border ranks pass on their clusters' blocks and broadcast the arriving
+// ones inside. (C-1)S bytes across clusters in both forms: `direct` takes one hop, in which a large
+// cluster sends more than others; `ring` takes C-1 hops, in which every link carries the blocks of
+// all clusters but one. `mirror`, for small calls: every rank sends its block to all ranks of other
+// clusters itself, so that nothing waits for a library call; more bytes cross than need to. In an
+// encoded gather each rank encodes its own block, and all ranks, its own too, decode the same
+// encoded bytes, so that all get the same bits.
 #include "plan/path.h"
 #include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
 
-/// Inside the cluster first: every rank's input to its block of what all carry.
+/// Gathers inside the cluster: copies every rank's input to its block of the carried output.
 Deps gather_inside(Builder& b) {
   const auto own = static_cast<uint32_t>(b.rank());
   const Region input{Buffer::Input}, carried = b.carried({own});
@@ -31,8 +31,8 @@ Deps gather_inside(Builder& b) {
   return {b.add(std::move(step))};
 }
 
-/// Sends `piece` of all ranks' output, where it is complete: its own block from the input, which is
-/// there at once.
+/// Sends `piece` of all ranks' output once it is complete. A rank's own block is sent from the
+/// input, which is complete at once.
 void send_block(Builder& b, uint32_t message, int to, uint16_t stage, const Piece& piece,
                 Deps ready) {
   if (static_cast<int>(piece.block) == b.rank() && !b.encodes()) {
@@ -42,7 +42,8 @@ void send_block(Builder& b, uint32_t message, int to, uint16_t stage, const Piec
   }
 }
 
-/// After `stages` stages all blocks are where they are carried.
+/// Ends a plan of `stages` stages, after which all carried blocks have arrived: decodes them if
+/// needed.
 RankPlan finish(Builder b, int stages) {
   if (!b.encodes()) return std::move(b).finish(stages);
   b.decode_carried(static_cast<uint16_t>(stages));

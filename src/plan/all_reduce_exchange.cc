@@ -1,5 +1,5 @@
-// All-reduce by exchange, C(C-1)S across clusters in one hop: every cluster sends its partial
-// result to all others, and all evaluate one expression, so that all ranks get the same bits.
+// All-reduce by exchange, C(C-1)S bytes across clusters in one hop: every cluster sends its partial
+// result to all others, and all evaluate the same expression, so that all ranks get the same bits.
 #include <map>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace hetccl::plan {
 namespace {
 
-/// The own part at its cluster's place: every rank adds in cluster order.
+/// Inserts this cluster's part among the others: every rank adds in cluster order.
 std::vector<Region> in_cluster_order(int self, const Region& own, std::map<int, Region> others) {
   others[self] = own;
   std::vector<Region> srcs;
@@ -26,22 +26,22 @@ RankPlan plan_all_reduce_exchange(Builder b) {
   const int self = b.cluster();
   const Cut& mine = cuts[static_cast<size_t>(self)];
   Partial partial = b.reduce_inside(mine);
-  // All clusters add the same: what this one sends, as others see it.
+  // Adds this cluster's part as the others see it, encoded, so that all clusters add the same.
   if (b.encodes()) {
     const Deps ready = std::exchange(partial.ready, {});
     b.encode(mine, 0, mine.size(), ready, partial);
   }
   const bool sends_input = b.input_is_partial() && !b.encodes();
 
-  // Per entry of `mine` that this rank holds: the other clusters' partials.
+  // By entry of `mine` that this rank holds: the partials of the other clusters.
   std::map<size_t, std::map<int, Region>> inbox;
   std::vector<Deps> before_reduce(mine.size(), partial.ready);
   const auto meet = [&](int own_at, int peer, size_t at, const Piece& piece, int other,
                         const uint32_t (&messages)[2]) {
     const uint16_t send =
         b.send(messages[own_at], peer, 0, part_of(partial.regions[at], piece), partial.ready);
-    // A rank that sends its input overwrites it by the reduction in place. Others send from
-    // scratch: their reduction waits for no send.
+    // In place, a rank that sends its input must have sent it before the reduction overwrites it.
+    // Other ranks send from scratch, so their reduction waits for no send.
     if (sends_input) before_reduce[at].push_back(send);
     const auto [box, is_new] = inbox[at].try_emplace(other);
     if (is_new) box->second = b.scratch_for_message(mine[at].piece);

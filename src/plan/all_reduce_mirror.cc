@@ -1,6 +1,6 @@
-// All-reduce by mirrors, for small calls: every cluster's library adds up what the cluster has on
-// all of its ranks, and each rank gets the other clusters' sums from one of their ranks. More bytes
-// cross than need to, a buffer to every rank, but only one call of the library is waited for.
+// All-reduce by mirrors, for small calls: every cluster's library reduces on all ranks of the
+// cluster, and each rank gets the other clusters' sums from one rank of each. More bytes cross than
+// need to, a whole buffer per rank, but the call waits for only one library call.
 #include <map>
 #include <utility>
 
@@ -17,7 +17,7 @@ RankPlan plan_all_reduce_mirror(Builder b) {
     const uint32_t message = b.next_message(from, to, 0, all);
     if (from == b.rank()) {
       const uint16_t sent = b.send(message, to, 0, own.regions[0], own.ready);
-      // In place the input is the output, too.
+      // In place, the input is also the output.
       if (b.input_is_partial()) before.push_back(sent);
     } else if (to == b.rank()) {
       const Region box = parts[b.cluster_of(from)] = b.scratch(all);
@@ -31,10 +31,11 @@ RankPlan plan_all_reduce_mirror(Builder b) {
       pass(froms[static_cast<size_t>(b.local_rank(to)) % froms.size()], to);
     }
   }
-  // In the order of clusters, so that all ranks get the same bits.
+  // In cluster order, so that all ranks get the same bits.
   std::vector<Region> srcs;
   for (const auto& [cluster, part] : parts) srcs.push_back(part);
-  const Region spare = parts.at(b.cluster() == 0 ? 1 : 0);  // another's, among the first sources
+  const Region spare = parts.at(b.cluster() == 0 ? 1 : 0);  // another cluster's part, which is
+                                                            // always among the first sources
   b.reduce(1, {Buffer::Output}, std::move(srcs), std::move(before), spare, b.spec().average);
   return std::move(b).finish(2);
 }

@@ -1,7 +1,7 @@
-// All-reduce by owners, 2(C-1)S across clusters in two hops: each owner adds up one part of the
-// buffer and sends the sum back, so all ranks get the same bits from one place. Over two clusters,
-// of hosts and of devices, the devices own all of it: as many bytes, and the hosts, in whose memory
-// a sum costs most, add nothing but their own.
+// All-reduce by owners, 2(C-1)S bytes across clusters in two hops: each owner adds up one part of
+// the buffer and sends the sum back, so that all ranks get the same bits from one place. Between a
+// cluster of hosts and a cluster of devices, the devices own the whole buffer: the bytes are the
+// same, and the hosts, where sums cost the most memory bandwidth, add only their own partial.
 #include <numeric>
 
 #include "plan/c2c_reduce.h"
@@ -10,7 +10,7 @@
 namespace hetccl::plan {
 namespace {
 
-/// The clusters that add up one part each, ascending.
+/// The clusters that add up one part each, in ascending order.
 std::vector<int> owners_of(const topology::Topology& topology) {
   const int devices = topology.devices_beside_hosts();
   if (devices >= 0) return {devices};
@@ -19,8 +19,8 @@ std::vector<int> owners_of(const topology::Topology& topology) {
   return owners;
 }
 
-// Stage 0 reduces inside and gathers the partials at the owners, stage 1 reduces there, stage 2
-// scatters the results, stage 3 broadcasts them inside.
+// Stage 0 reduces inside the clusters and gathers the partials at the owners, stage 1 adds there,
+// stage 2 scatters the results, stage 3 broadcasts them inside.
 class OwnerPlan {
  public:
   explicit OwnerPlan(Builder builder) : b_(std::move(builder)), owners_(owners_of(b_.topology())) {}
@@ -54,12 +54,12 @@ class OwnerPlan {
     return cut_part(static_cast<uint32_t>(part), static_cast<uint32_t>(owners_.size()),
                     b_.cluster(cluster).shares);
   }
-  /// Where entry `index` of `part`'s cut stands in `mine_`.
+  /// Index in `mine_` of entry `index` of `part`'s cut.
   [[nodiscard]] size_t place(size_t part, size_t index) const {
     return part * b_.mine().border.size() + index;
   }
 
-  /// What others own of the partials.
+  /// Encodes the partials that other clusters own.
   Partial encode_leaving() {
     Partial leaving{partial_.regions, {}};
     for (size_t part = 0; part < owners_.size(); ++part) {
@@ -69,8 +69,8 @@ class OwnerPlan {
     return leaving;
   }
 
-  /// Calls `visit(cluster, overlap, holder, owner)` for what the others hold of `part`, laid over
-  /// what its owner holds.
+  /// Calls `visit(cluster, overlap, holder, owner)` for each overlap of a piece of `part` that
+  /// another cluster holds with a piece that the owner holds.
   template <typename Visit>
   void for_each_overlap(size_t part, Visit&& visit) {
     const int owner = owners_[part];
@@ -118,7 +118,7 @@ class OwnerPlan {
       const size_t at = first + i;
       done_[at] = results_[at].ready = sums[i].ready;
       if (!results_[at].region.encoded) continue;
-      // The owner's ranks get what the others do.
+      // The owner's ranks decode the same encoded result as the other ranks.
       const Region output = region_of(Buffer::Output, mine_[at].piece);
       done_[at] = {b_.convert(1, output, results_[at].region, sums[i].ready)};
     }
@@ -133,11 +133,13 @@ class OwnerPlan {
         b_.send(message, to, 2, part_of(result.region, o.piece), result.ready);
       } else if (to == b_.rank() && b_.encodes()) {
         const Region arrived = b_.scratch_for_message(o.piece);
-        Deps before = leaving_.ready;  // in place, it reads what this overwrites
+        Deps before = leaving_.ready;  // in place, the encoding reads the input that this
+                                       // overwrites
         before.push_back(b_.recv(message, from, 2, arrived, {}));
         done_[place(part, o.a_index)].push_back(b_.convert(2, output, arrived, std::move(before)));
       } else if (to == b_.rank()) {
-        // In place, this overwrites what the rank's own partial was made of, or sent from.
+        // In place, this overwrites the input: it must have been reduced, or, if it is the partial,
+        // sent.
         const size_t at = place(part, o.a_index);
         Deps before = b_.input_is_partial() ? senders_of(at, o.piece) : partial_.ready;
         done_[at].push_back(b_.recv(message, from, 2, output, std::move(before)));
@@ -145,7 +147,7 @@ class OwnerPlan {
     });
   }
 
-  /// The sends of entry `at` that read a part of `piece`.
+  /// The sends of entry `at` that overlap `piece`.
   [[nodiscard]] Deps senders_of(size_t at, const Piece& piece) const {
     Deps senders;
     for (const Sent& sent : sent_[at]) {
@@ -156,13 +158,14 @@ class OwnerPlan {
 
   Builder b_;
   const std::vector<int> owners_;  // by part
-  Cut mine_;                       // this cluster's cuts of all parts
-  Partial partial_, leaving_;      // what is added here, and what is sent
-  // Per entry of `mine_`, where this rank holds it: what makes it complete; what sends the partial.
+  Cut mine_;                       // this cluster's cuts of all parts, one after the other
+  Partial partial_, leaving_;      // partials as added here, and as sent
+  // By entry of `mine_` that this rank holds: the steps that complete it, and the sends of its
+  // partial.
   std::vector<Deps> done_;
   std::vector<std::vector<Sent>> sent_;
-  std::vector<C2cReduce::Sum> results_;  // as they are sent
-  std::vector<C2cReduce> sums_;          // by part, in its owner
+  std::vector<C2cReduce::Sum> results_;  // in the form in which they are sent
+  std::vector<C2cReduce> sums_;          // by part, at its owner
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // All-to-all with one message from each cluster to each rank of another: the ranks of a cluster
-// give their blocks for one destination to one *gatherer* among them, which sends them on together.
-// As many bytes cross as by `direct`, in fewer messages: 2 x 16 between two clusters of 16 ranks
-// instead of 2 x 256. Every block that crosses is copied twice more: to the gatherer, and from
-// where the message arrives to the output.
+// give their blocks for a destination to one *gatherer* among them, which sends them on together.
+// The bytes across clusters are those of `direct`, in fewer messages: 2 x 16 between two clusters
+// of 16 ranks instead of 2 x 256. Every block that crosses is copied twice more: to the gatherer,
+// and from the arrived message to the output.
 #include "plan/planners.h"
 
 namespace hetccl::plan {
@@ -10,8 +10,8 @@ namespace {
 
 constexpr uint16_t kGathering = 0, kSending = 1;  // stages
 
-/// The rank that gathers cluster `c`'s blocks for `to`, a rank of another cluster. Gatherers take
-/// turns over all those ranks, cluster by cluster, so that none has more than its part.
+/// The gatherer of cluster `c` for `to`, a rank of another cluster. Gatherers take turns over all
+/// such ranks, cluster by cluster, so that each has its share.
 int gatherer_of(const Builder& b, int c, int to) {
   auto turn = static_cast<size_t>(b.local_rank(to));
   for (int before = 0; before < b.cluster_of(to); ++before) {
@@ -21,12 +21,12 @@ int gatherer_of(const Builder& b, int c, int to) {
   return ranks[turn % ranks.size()];
 }
 
-/// What is gathered in this rank's cluster.
+/// The blocks gathered in this rank's cluster.
 struct Gathering {
-  /// By local rank, ascending: whose blocks it collects, its own and those of ranks for which it is
-  /// the gatherer.
+  /// By local rank: the destinations whose blocks it collects, ascending. These are itself, and the
+  /// ranks of other clusters that it is the gatherer for.
   std::vector<std::vector<int>> destinations;
-  /// By destination: where this rank keeps what it sends there.
+  /// By destination: the scratch run in which this rank collects the blocks to send there.
   std::vector<Region> runs;
 };
 
@@ -45,8 +45,8 @@ Gathering assign_gatherers(Builder& b) {
   return all;
 }
 
-/// Gives this rank's blocks to those that collect them, and takes what it collects. Each lists
-/// its messages to or from another in the order of their destinations, and begins with its
+/// Sends this rank's blocks to their gatherers and receives the blocks that it gathers. For each
+/// pair, both ends list their messages in the order of the destinations. Each rank begins with its
 /// neighbours, so that no two send to the same rank first.
 Deps gather_blocks(Builder& b, const Gathering& all) {
   const auto self = static_cast<uint32_t>(b.local_rank(b.rank()));
@@ -68,7 +68,7 @@ Deps gather_blocks(Builder& b, const Gathering& all) {
   return {b.add(std::move(exchange))};
 }
 
-/// Receives the blocks of cluster `c` together, and copies each to its place.
+/// Receives the blocks of cluster `c` in one message and copies each to its place.
 void receive_blocks(Builder& b, uint32_t message, int c, int gatherer) {
   const std::vector<int>& ranks = b.cluster(c).ranks;
   const auto output = [&](size_t i) {

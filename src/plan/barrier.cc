@@ -1,4 +1,4 @@
-// Barrier: inside the clusters, between their leaders, inside again.
+// Barrier: inside the clusters, between their leaders, then inside the clusters again.
 #include "plan/planners.h"
 
 namespace hetccl::plan {

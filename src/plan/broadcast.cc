@@ -1,6 +1,6 @@
-// Broadcast over clusters, (C-1)S across them. `chain` passes from cluster to cluster, from the
-// root's: border ranks forward what they received themselves, before their own cluster has it.
-// `star` goes from the root to all clusters in one hop.
+// Broadcast over clusters, (C-1)S bytes across them. `chain` passes the data from cluster to
+// cluster, beginning at the root's: border ranks forward the data that they received themselves,
+// before their own cluster has it. `star` sends from the root to all clusters in one hop.
 #include <algorithm>
 #include <utility>
 
@@ -10,21 +10,21 @@
 namespace hetccl::plan {
 namespace {
 
-/// The root's cluster: the vendor's broadcast. Returns what has to be complete before this rank's
-/// output is.
+/// Broadcasts in the root's cluster by the vendor's library. Returns the steps that complete this
+/// rank's output.
 Deps broadcast_from_root(Builder& b) {
   const int root = b.spec().root;
   if (b.cluster_of(root) != b.cluster()) return {};
   if (b.alone()) {
     return {b.add({.kind = StepKind::Copy, .srcs = {{Buffer::Input}}, .dst = {Buffer::Output}})};
   }
-  // Others than the root may have no input at all: they name their output.
+  // Only the root must have an input; the others name their output.
   const Buffer send = b.rank() == root ? Buffer::Input : Buffer::Output;
   return {b.add({.kind = StepKind::CclBroadcast,
                  .shards = {{b.local_rank(root), {send}, {Buffer::Output}}}})};
 }
 
-/// Whether one flow fills every cluster's way to all others.
+/// Whether a single flow fills every cluster's links to all others.
 bool are_single_flows(const topology::Topology& topology) {
   const auto& clusters = topology.clusters();
   const auto& links = topology.links();
@@ -34,9 +34,9 @@ bool are_single_flows(const topology::Topology& topology) {
                       [](const topology::Link& link) { return link.in_memory; });
 }
 
-/// Who carries which part in each cluster of a chain. A card does not serve its flows evenly for
-/// long, and a cluster in the middle can pass on a slice only when all of it is there: so where one
-/// flow fills every card, there is one, from the root through ranks that exchange data anyway.
+/// The cut of each cluster of a chain. A NIC does not serve several flows evenly for long, and a
+/// cluster in the middle can pass on a slice only when it has all of it. So if one flow fills every
+/// NIC, there is only one, from the root through ranks that exchange data anyway.
 std::vector<Cut> cuts_of_chain(const Builder& b, std::span<const int> chain) {
   std::vector<Cut> cuts = cuts_by_shares(b, chain, kWholeLine);
   const auto& border = b.cluster(chain.front()).border;

@@ -10,14 +10,15 @@
 namespace hetccl::plan {
 namespace {
 
-// What a rank does first of what it may do: others wait for what it sends, and it waits last.
+// Priority among the steps that are ready: a send first, since other ranks wait for it; a receive
+// last.
 int urgency(StepKind kind) {
   if (kind == StepKind::Send) return 0;
   return kind == StepKind::Recv ? 2 : 1;
 }
 
-// The order in which the steps should be started one after the other, as when they share a queue.
-// Those that others match keep theirs: calls of the cluster's library, messages of one channel.
+// The order in which to start the steps one after the other, as on a shared queue. Calls of the
+// cluster's library and messages of one channel stay in their order, since other ranks match them.
 std::vector<uint16_t> starting_order(const std::vector<Step>& steps) {
   using Key = std::tuple<uint16_t, int, uint16_t>;  // smallest first
   const auto key = [&](uint16_t s) { return Key(steps[s].stage, urgency(steps[s].kind), s); };
@@ -31,7 +32,7 @@ std::vector<uint16_t> starting_order(const std::vector<Step>& steps) {
     after[first].push_back(second);
     ++waits[second];
   };
-  std::map<std::pair<int, int>, uint16_t> last;  // of a channel and direction, or the device
+  std::map<std::pair<int, int>, uint16_t> last;  // by channel and direction, or the device
   for (const uint16_t s : by_stage) {
     for (const uint16_t dep : steps[s].deps) add(dep, s);
     const auto [before, is_first] = last.try_emplace({steps[s].peer, urgency(steps[s].kind)}, s);
@@ -314,11 +315,11 @@ void Builder::broadcast_inside(const Cut& cut, uint16_t stage, Deps deps) {
 
 uint16_t Builder::reduce(uint16_t stage, const Region& dst, std::vector<Region> srcs, Deps deps,
                          Region spare, bool average) {
-  // A partial sum is not rounded as messages are.
+  // Encoding would round the intermediate sum, so it goes to scratch that is not encoded.
   if (srcs.size() > kMaxReduceSources && spare.encoded) {
     spare = scratch({spare.of, spare.begin, spare.end});
   }
-  // Not in `dst`: in place it may be a source that is still to come.
+  // The sum accumulates in `spare`, because `dst` may be a later source if the call is in place.
   while (srcs.size() > kMaxReduceSources) {
     const auto rest = srcs.begin() + kMaxReduceSources;
     deps.push_back(add({.kind = StepKind::Reduce,
@@ -351,7 +352,7 @@ RankPlan Builder::finish_fixed(uint32_t most_messages) && {
 RankPlan Builder::finish(int stages) && {
   plan_.stages = static_cast<uint16_t>(stages);
   plan_.scratch_blocks = static_cast<uint32_t>(scratch_blocks_.size());
-  // More are refused by who asked for the plan.
+  // The caller refuses plans with more steps.
   if (plan_.steps.size() <= UINT16_MAX) plan_.steps = arranged(std::move(plan_.steps));
   return std::move(plan_);
 }

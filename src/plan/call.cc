@@ -12,7 +12,7 @@ std::string library_of(const topology::RankInfo& info) {
   return info.library_version.empty() ? info.library : info.library + " " + info.library_version;
 }
 
-// Names the first rank that cannot do it, which is the same on every rank.
+// The error names the first rank that lacks the reduction, the same one on every rank.
 Status refuse_reduction(const Signature& call, const topology::Topology& topology) {
   const std::string type(name_of(call.type)), op(name_of(call.op));
   for (const topology::RankInfo& info : topology.infos()) {
@@ -29,8 +29,9 @@ Status refuse_reduction(const Signature& call, const topology::Topology& topolog
   return {};
 }
 
-// Sums of floats overflow where their mean does not. Inside one cluster the library's own average
-// sees to that, and so do our kernels for as many sources as they take at once.
+// Whether inputs are scaled before they are added. Sums of floats may overflow even if their mean
+// does not. Inside one cluster the library's own average avoids that, and so do our kernels as long
+// as one step adds all sources.
 bool scales_average(const Signature& call, const topology::Topology& topology) {
   const bool adds_in_steps =
       topology.clusters().size() > 1 ||

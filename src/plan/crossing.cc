@@ -10,7 +10,7 @@ namespace {
 
 using topology::Topology;
 
-/// Adds what `rank`, and others of `n_alike` ranks, send.
+/// Adds the sends of `rank`, which stands for `n_alike` ranks.
 void add_sends(Crossing& crossing, const Algorithm& row, const Spec& spec, const Topology& topology,
                int rank, size_t n_alike) {
   for (const Step& step : row.build(Builder(rank, spec, topology)).steps) {
@@ -52,8 +52,8 @@ Crossing count_crossing(const Algorithm& row, const Spec& spec, const Topology& 
         return step.kind <= StepKind::CclBarrier;
       }));
   if (!is_pairwise(spec.collective) || crossing.hops() > 0) return crossing;
-  // A planner of direct messages walks those of its own rank alone. All ranks of a cluster but the
-  // root send alike.
+  // A pairwise planner walks only its own rank's messages, so other plans are needed: all ranks of
+  // a cluster except the root send alike, and one plan stands for them.
   const bool rooted = is_rooted(spec.collective);
   if (rooted) add_sends(crossing, row, spec, topology, spec.root, 1);
   for (const topology::Cluster& cluster : topology.clusters()) {

@@ -18,7 +18,7 @@ bool overlap(const Piece& a, const Piece& b) {
 }
 
 Cut cut_line(std::span<const uint32_t> blocks, std::span<const uint32_t> shares) {
-  // Positions along the line are counted in units of 1/sum of a block.
+  // Unit of positions along the line: 1/sum of a block.
   const uint64_t sum = std::accumulate(shares.begin(), shares.end(), uint64_t{0});
   Cut cut;
   uint64_t begin = 0, taken = 0;
@@ -53,7 +53,7 @@ Cut cut_part(uint32_t part, uint32_t parts, std::span<const uint32_t> shares) {
 std::vector<Overlap> overlay(const Cut& a, const Cut& b) {
   std::vector<Overlap> overlaps;
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    // Both walks stand in the same block, since cuts have no gaps and end where blocks end.
+    // Both walks are in the same block, because cuts have no gaps and end at block boundaries.
     const Piece &x = a[i].piece, &y = b[j].piece;
     overlaps.push_back({i, j, {x.block, std::max(x.begin, y.begin), std::min(x.end, y.end)}});
     const bool a_ends = !(y.end < x.end), b_ends = !(x.end < y.end);

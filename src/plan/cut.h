@@ -1,6 +1,6 @@
-// Cutting lines of blocks over border ranks. A *line* is an ordered list of blocks, each one slice
-// long; a cluster's shares cut it into one interval per border rank. Cuts of two clusters laid over
-// each other give the messages between them, each within one block.
+// Cuts lines of blocks over border ranks. A *line* is an ordered list of blocks, each one slice
+// long; a cluster's shares cut it into one interval per border rank. The overlaps of two clusters'
+// cuts are the messages between them, each within one block.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct Piece {
   Fraction begin{0, 1}, end{1, 1};
 };
 
-/// Whether both name some of the same elements.
+/// Whether both pieces contain a common element.
 [[nodiscard]] bool overlap(const Piece& a, const Piece& b);
 
-/// A piece and which border rank (index into Cluster::border) holds it.
+/// A piece and its holder, an index into Cluster::border.
 struct Held {
   uint32_t holder = 0;
   Piece piece;
@@ -29,22 +29,22 @@ struct Held {
 /// A line of one block.
 inline constexpr uint32_t kWholeLine[] = {0};
 
-/// The pieces of a line, in its order, without gaps.
+/// The pieces of a line, in order and without gaps.
 using Cut = std::vector<Held>;
 
 /// Cuts the line of `blocks` in proportion to `shares`.
 [[nodiscard]] Cut cut_line(std::span<const uint32_t> blocks, std::span<const uint32_t> shares);
 
-/// Cuts part `part` of `parts` equal ones of block 0: one piece per share.
+/// Cuts part number `part` of `parts` equal parts of block 0: one piece per share.
 [[nodiscard]] Cut cut_part(uint32_t part, uint32_t parts, std::span<const uint32_t> shares);
 
-/// A piece held by `a`'s entry number `a_index` and `b`'s number `b_index`.
+/// A piece in entry `a_index` of cut `a` and in entry `b_index` of cut `b`.
 struct Overlap {
   size_t a_index = 0, b_index = 0;
   Piece piece;
 };
 
-/// Two cuts of the same line, laid over each other, in the line's order.
+/// The overlaps of two cuts of the same line, in the line's order.
 [[nodiscard]] std::vector<Overlap> overlay(const Cut& a, const Cut& b);
 
 }  // namespace hetccl::plan

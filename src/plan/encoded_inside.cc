@@ -1,6 +1,6 @@
-// Encoded collectives of one cluster. Ranks give each other their parts of the sum by the vendor's
-// messages, encoded, and each adds up its own part by its kernels. (n-1)/n of the data leaves each
-// rank once; an all-reduce gathers the sums, as often again.
+// Encoded collectives of one cluster. Ranks exchange their encoded parts of the sum by the vendor's
+// messages, and each adds up its own part with kernels. (n-1)/n of the data leaves each rank once;
+// an all-reduce also gathers the sums, which takes as much again.
 #include <utility>
 #include <vector>
 
@@ -9,18 +9,18 @@
 namespace hetccl::plan {
 namespace {
 
-/// What all ranks add up, a part by each of them: by local rank, as parts of the input.
+/// The sum over all ranks, one part per local rank. Parts are given as pieces of the input.
 class Sum {
  public:
   Sum(Builder& b, std::vector<Piece> parts) : b_(b), parts_(std::move(parts)) { exchange(); }
 
-  /// This rank's part.
+  /// Adds up this rank's part.
   uint16_t add_to(uint16_t stage, const Region& result) {
     return b_.reduce(stage, result, arrived_, {exchanged_}, spare_, b_.spec().average);
   }
 
  private:
-  /// This rank's contribution to a part, and when it is there.
+  /// Returns this rank's contribution to a part, and the steps that complete it.
   std::pair<Region, Deps> contribution(const Piece& part) {
     const Region input = region_of(Buffer::Input, part);
     if (!b_.spec().scale) return {input, {}};
@@ -52,8 +52,8 @@ class Sum {
 
   Builder& b_;
   const std::vector<Piece> parts_;
-  std::vector<Region> arrived_;  // all ranks' contributions to this rank's part
-  Region spare_;                 // one of them
+  std::vector<Region> arrived_;  // contributions of all ranks to this rank's part
+  Region spare_;                 // one of arrived_
   uint16_t exchanged_ = 0;
 };
 

@@ -11,7 +11,7 @@ Step copy_step() {
   return {.kind = StepKind::Copy, .srcs = {kSent}, .dst = kReceived};
 }
 
-// Of that part of what `rank` sends or receives.
+// Sends or receives the block up to `end`.
 Step message_step(int rank, int from, int to, Fraction end) {
   Region region = rank == from ? kSent : kReceived;
   region.end = end;
@@ -31,7 +31,7 @@ RankPlan plan_message(int rank, int from, int to, const topology::Topology& topo
   RankPlan plan;
   plan.name = "message";
   plan.slicing = topology.host_access_everywhere() ? Slicing::None : Slicing::Fixed;
-  // To and from every other rank, two calls in flight each.
+  // Two calls in flight, each to and from every other rank.
   plan.most_messages = 4 * static_cast<uint32_t>(topology.n_ranks() - 1);
   if (rank != from && rank != to) return plan;
   plan.steps.push_back(from == to ? copy_step() : message_step(rank, from, to, {1, 1}));

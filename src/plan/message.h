@@ -1,4 +1,4 @@
-// A message from one rank to another, as a plan.
+// Plans of a message from one rank to another.
 #pragma once
 
 #include "plan/plan.h"
@@ -6,13 +6,13 @@
 
 namespace hetccl::plan {
 
-/// What `rank` does for a message of its input from `from` to the output of `to`: nothing where it
-/// is neither, a copy where it is both, else one step that a channel carries.
+/// The plan of `rank` for a message from the input of `from` to the output of `to`: one step on a
+/// channel, a copy if the rank is both ends, nothing if it is neither.
 [[nodiscard]] RankPlan plan_message(int rank, int from, int to, const topology::Topology& topology);
 
 /// The same for two ranks of a cluster whose library carries the data, in a communicator of these
-/// two (ccl::Library::init_pair) whose rank 0 is the lower of them. A channel carries its header
-/// alone, so that what does not match is an error that names both ends.
+/// two (ccl::Library::init_pair) whose rank 0 is the lower one. The channel carries only the
+/// header, so that a mismatch is an error that names both ends.
 [[nodiscard]] RankPlan plan_message_by_library(int rank, int from, int to);
 
 }  // namespace hetccl::plan

@@ -1,11 +1,12 @@
-// Every block has one sender and one receiver, so the fewest bytes are one message for each. Ranks
-// start with their neighbours, so that no two send to the same rank first.
+// Gather, scatter and all-to-all: every block has one sender and one receiver, so one message per
+// block crosses the fewest bytes. Ranks begin with their neighbours, so that no two send to the
+// same rank first.
 #include "plan/planners.h"
 
 namespace hetccl::plan {
 namespace {
 
-/// Has `from` a block for `to`?
+/// Whether `from` has a block for `to`.
 bool moves(const Spec& spec, int from, int to) {
   if (spec.collective == Collective::Gather) return to == spec.root;
   if (spec.collective == Collective::Scatter) return from == spec.root;
@@ -22,15 +23,15 @@ Region output_from(const Spec& spec, int from) {
   return {Buffer::Output, one ? 0 : static_cast<uint32_t>(from)};
 }
 
-/// Whether this rank's cluster moves its own blocks by its library. All of its ranks say the same:
-/// every one of them makes the call.
+/// Whether this rank's cluster moves its own blocks by its library. The answer is the same on all
+/// its ranks, since all of them must make the call.
 bool exchanges(const Builder& b) {
   const bool rooted = is_rooted(b.spec().collective);
   return b.mine().exchanges && (!rooted || b.cluster_of(b.spec().root) == b.cluster());
 }
 
-/// Messages that the rank with the most of them has at once in pinned memory: none where transports
-/// reach all devices' memory.
+/// Most messages that a rank has in pinned memory at a time; 0 if transports reach the memory of
+/// all devices.
 uint32_t most_staged(const Builder& b) {
   if (b.topology().host_access_everywhere()) return 0;
   const auto others = static_cast<uint32_t>(b.n_ranks() - 1);

@@ -11,7 +11,7 @@ std::vector<Cut> cuts_by_shares(const Builder& b, std::span<const int> path,
 
 namespace {
 
-/// A part of what a rank carries, and the step that brings it.
+/// A part of the data that a rank carries, and the step that brings it.
 struct Arrival {
   Piece piece;
   uint16_t step = 0;
@@ -30,7 +30,7 @@ Deps steps_of(const std::vector<Arrival>& arrivals, const Piece& piece) {
 
 void pass_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts, const Deps& ready,
                 const SendPiece& send) {
-  // Per entry of the cluster's cut, where this rank holds it.
+  // By entry of the cluster's cut that this rank holds.
   std::vector<std::vector<Arrival>> arrived(cuts.front().size());
   for (size_t hop = 0; hop + 1 < path.size(); ++hop) {
     const auto stage = static_cast<uint16_t>(hop);

@@ -16,7 +16,7 @@ bool operator<(Fraction a, Fraction b) {
 
 uint64_t element(Fraction fraction, uint64_t length, uint64_t grain) {
   if (fraction.num == fraction.den) return length;
-  // floor(length * num / den) without a product of more than 64 bits.
+  // floor(length * num / den), without a product of more than 64 bits.
   const uint64_t whole = length / fraction.den, rest = length % fraction.den;
   const uint64_t at = whole * fraction.num + rest * fraction.num / fraction.den;
   return at - at % grain;

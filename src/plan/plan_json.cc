@@ -1,4 +1,4 @@
-// Plans as JSON, for people and for golden files: one line per step.
+// Plans as JSON, for people and golden files: one line per step.
 #include "base/json.h"
 #include "plan/plan.h"
 
@@ -39,7 +39,7 @@ std::string blocks_of(const Region& region) {
 
 namespace {
 
-/// "output[2] 0..1/2"; the whole block without fractions; "scratch[0..2]" for three blocks.
+/// "output[2] 0..1/2"; no fractions for a whole block; "scratch[0..2]" for three blocks.
 std::string text_of(const Region& region) {
   const char* buffer = region.buffer == Buffer::Input     ? "input"
                        : region.buffer == Buffer::Output  ? "output"

@@ -86,7 +86,7 @@ TEST_CASE("the schedule: the last stage starts depth slices behind the first") {
   CHECK(slots(plan, 3, 0) == 1);
 }
 
-// A rank of the host, then two GPUs.
+// A host rank, then two GPUs.
 std::vector<topology::RankInfo> host_and_gpus() {
   std::vector<topology::RankInfo> infos(3);
   for (int r = 0; r < 3; ++r) {
@@ -127,7 +127,7 @@ TEST_CASE("what a library cannot reduce is refused where it joins ranks") {
   for (auto& info : infos) info.architecture = "gfx1100";
   CHECK(refused(DataType::Float8E4m3, RedOp::Sum).message().find("lacks this on gfx1100: use") !=
         std::string::npos);
-  infos[2].label = "alone";  // then kernels reduce
+  infos[2].label = "alone";  // then kernels reduce, not the library
   CHECK(refused(DataType::Int16, RedOp::Bor).ok());
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("a mean of floats over several clusters is scaled before it is added u
   CHECK_FALSE(spec("AABB", DataType::Float16, RedOp::Avg).scale_apart);
   CHECK_FALSE(spec("AABB", DataType::Float16, RedOp::Sum).scale);
   CHECK_FALSE(spec("AABB", DataType::Int32, RedOp::Avg).scale);
-  CHECK_FALSE(spec("AAAA", DataType::Float16, RedOp::Avg).scale);  // the library's own
+  CHECK_FALSE(spec("AAAA", DataType::Float16, RedOp::Avg).scale);  // the library's own average
   std::vector<topology::RankInfo> infos = host_and_gpus();
   for (topology::RankInfo& info : infos) {
     info.library_reduces =
@@ -237,7 +237,7 @@ TEST_CASE("a rank's messages are spread over its cards in proportion to their ra
   REQUIRE(loads.size() == 4);
   CHECK(loads[0].host == "A");
   CHECK(loads[0].card == "x");
-  CHECK(loads[0].bytes == 12'000);  // of 2 x 2 blocks of 4000 bytes
+  CHECK(loads[0].bytes == 12'000);  // three quarters of 2 x 2 blocks of 4000 bytes
   CHECK(loads[1].bytes == 4'000);
   CHECK(loads[3].host == "B");
   CHECK(loads[3].mbps == 1000);

@@ -9,7 +9,7 @@ namespace {
 
 using topology::Topology;
 
-/// Ranks of other clusters than `rank`'s.
+/// Number of ranks in clusters other than `rank`'s.
 uint64_t strangers(const Topology& topology, int rank) {
   const auto own = static_cast<size_t>(topology.cluster_of(rank));
   return static_cast<uint64_t>(topology.n_ranks()) - topology.clusters()[own].ranks.size();
@@ -50,7 +50,7 @@ std::vector<int> peers(int rank, const Topology& topology) {
     Spec spec{static_cast<Collective>(value)};
     for (const Algorithm* row : find_algorithms(spec, topology)) {
       if (!row->connects_at_init) continue;
-      // Which channels a rooted collective needs depends on its root's cluster alone.
+      // The channels of a rooted collective depend only on its root's cluster.
       const size_t n_roots = is_rooted(spec.collective) ? topology.clusters().size() : 1;
       for (size_t c = 0; c < n_roots; ++c) {
         spec.root = topology.clusters()[c].ranks.front();
@@ -58,7 +58,8 @@ std::vector<int> peers(int rank, const Topology& topology) {
       }
     }
   }
-  // A window's memory is pinned, which may wait for the device's work: nothing runs at init.
+  // Windows need pinned memory, whose allocation may wait for the device's work; at init no work
+  // runs.
   for (int other = 0; other < topology.n_ranks(); ++other) {
     if (topology.window(rank, other) > 0) ranks.insert(other);
   }

@@ -1,22 +1,22 @@
-// The planners of the algorithms. Each adds its rank's steps.
+// The algorithms' planners. Each adds its rank's steps to the builder.
 #pragma once
 
 #include "plan/builder.h"
 
 namespace hetccl::plan {
 
-/// One cluster: everything is the vendor's own call.
+/// One cluster: one call of the vendor's library.
 RankPlan plan_vendor(Builder builder);
 
-/// Gather, scatter, all-to-all: every block goes straight from the rank that has it to the rank
-/// that wants it: within a cluster by its library, if that exchanges messages.
+/// Gather, scatter, all-to-all: every block goes straight from its sender to its receiver; within a
+/// cluster by its library, if that exchanges messages.
 RankPlan plan_pairwise(Builder builder);
 
 /// One cluster, encoded.
 RankPlan plan_all_reduce_inside(Builder builder);
 RankPlan plan_reduce_scatter_inside(Builder builder);
 
-// Two clusters or more; `plan_all_gather_direct` also one, encoded.
+// Two clusters or more; `plan_all_gather_direct` also for one cluster, encoded.
 RankPlan plan_all_to_all_gathered(Builder builder);
 RankPlan plan_all_reduce_owner(Builder builder);
 RankPlan plan_all_reduce_exchange(Builder builder);

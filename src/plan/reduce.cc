@@ -1,7 +1,7 @@
-// Reduce to one rank. Along a chain of clusters that ends at the root's: the broadcast's chain,
-// backwards, over the same channels. Border ranks add what arrives to their cluster's partial
-// result and send the sum on, so every link carries the buffer once. Or as a star: every cluster's
-// partial result straight to the root's, in one hop. (C-1)S across clusters either way.
+// Reduce to one rank, (C-1)S bytes across clusters. `chain` takes the broadcast's chain backwards,
+// over the same channels, and ends at the root's cluster: border ranks add arriving data to their
+// cluster's partial result and send the sum on, so every link carries the buffer once. `star` sends
+// every cluster's partial result straight to the root's cluster, in one hop.
 #include "plan/c2c_reduce.h"
 #include "plan/planners.h"
 
@@ -52,7 +52,7 @@ class ReducePlan {
     ready_.assign(mine_.size(), partial.ready);
   }
 
-  /// The sums of cluster `c` to cluster `d`, as part `nth` of its sum.
+  /// Sends the sums of cluster `c` to cluster `d`, as part `nth` of `d`'s sum.
   void pass_on(int c, int d, uint16_t stage, C2cReduce& sum, int nth) {
     const Cut sent = cut_of(c), kept = cut_of(d);
     for (const Overlap& o : overlay(sent, kept)) {
@@ -79,7 +79,7 @@ class ReducePlan {
     }
   }
 
-  /// What other border ranks of the root's cluster hold, to the root alone.
+  /// Sends the sums of the root cluster's other border ranks to the root.
   void gather_at_root(uint16_t stage) {
     Step step{.kind = StepKind::CclBroadcast, .stage = stage};
     for (size_t at = 0; at < mine_.size(); ++at) {
@@ -97,9 +97,9 @@ class ReducePlan {
   }
 
   Builder b_;
-  const Cut mine_;            // this cluster's
-  std::vector<Region> sums_;  // per entry of `mine_`, where this rank holds it
-  std::vector<Deps> ready_;   // likewise: what makes the sum complete
+  const Cut mine_;            // this cluster's cut
+  std::vector<Region> sums_;  // by entry of `mine_` that this rank holds
+  std::vector<Deps> ready_;   // likewise: steps that complete the sum
 };
 
 }  // namespace

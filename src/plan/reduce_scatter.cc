@@ -1,9 +1,9 @@
 // Reduce-scatter over clusters: each cluster reduces the blocks of every other cluster's ranks.
 // `direct` sends them straight to the clusters of those ranks, which add up all parts: one hop, in
-// which a large cluster gets more than others. `ring` adds them up on the way around the clusters,
-// so that every link carries the blocks of all clusters but one. (C-1)S across clusters either way.
-// `mirror`, for small calls: every rank sends its part of a block to the block's rank itself, so
-// that one call of the library is enough. More bytes cross than need to.
+// which a large cluster receives more than others. `ring` adds them up on the way around the
+// clusters, so that every link carries the blocks of all clusters but one. (C-1)S bytes across
+// clusters in both. `mirror`, for small calls: every rank sends its part of a block straight to the
+// block's rank, so that one library call is enough; more bytes cross than need to.
 #include <map>
 #include <utility>
 
@@ -13,8 +13,8 @@
 namespace hetccl::plan {
 namespace {
 
-/// The vendor's reduce-scatter of the cluster's own blocks to their ranks' outputs. Returns its
-/// dependencies: none where the rank's input is its cluster's part already.
+/// Reduces the cluster's own blocks to their ranks' outputs, by the vendor's library. Returns the
+/// steps to depend on: none if the rank's input already is its cluster's part.
 Deps reduce_own_blocks(Builder& b) {
   if (b.input_is_partial()) return {};
   if (b.alone()) {
@@ -30,8 +30,8 @@ Deps reduce_own_blocks(Builder& b) {
   return {b.reduce_input(std::move(step))};
 }
 
-/// What this cluster reduces for the others. It crosses, so it comes first: the own blocks are
-/// reduced while it is on the wire.
+/// The blocks that this cluster reduces for other clusters. They come first: the own blocks are
+/// reduced while these cross.
 class Leaving {
  public:
   explicit Leaving(Builder& b) {
@@ -47,7 +47,7 @@ class Leaving {
     const Deps ready = std::exchange(partial_.ready, {});
     b.encode(all, 0, all.size(), ready, partial_);
   }
-  /// Piece `i` of the blocks of cluster `d`, where this rank holds it.
+  /// Piece `i` of the blocks of cluster `d`, on its holder.
   [[nodiscard]] const Region& part(int d, size_t i) const {
     return partial_.regions[start_[static_cast<size_t>(d)] + i];
   }
@@ -58,7 +58,7 @@ class Leaving {
   Partial partial_;
 };
 
-/// The blocks of cluster `d`'s ranks, each to be summed up by its rank.
+/// Sums the blocks of cluster `d`'s ranks, each at its rank.
 C2cReduce sum_of_blocks(Builder& b, int d, int n_arrivals) {
   std::vector<C2cReduce::Entry> entries;
   for (const uint32_t block : b.line_of(d)) {
@@ -67,12 +67,12 @@ C2cReduce sum_of_blocks(Builder& b, int d, int n_arrivals) {
   return {b, d, std::move(entries), n_arrivals};
 }
 
-/// Where a rank's block stands among its cluster's.
+/// Index of a rank's block among those of its cluster.
 size_t place_of(const Builder& b, uint32_t block) {
   return static_cast<size_t>(b.local_rank(static_cast<int>(block)));
 }
 
-/// This rank's block: what its cluster has of it, to be the output.
+/// This rank's block: its cluster's part of the sum, and the output for the result.
 std::vector<C2cReduce::Own> own_block(const Builder& b, const Deps& ready) {
   const Region input{Buffer::Input, static_cast<uint32_t>(b.rank())}, output{Buffer::Output};
   std::vector<C2cReduce::Own> own(b.mine().ranks.size());
@@ -80,12 +80,12 @@ std::vector<C2cReduce::Own> own_block(const Builder& b, const Deps& ready) {
   return own;
 }
 
-/// The sum of cluster `d`'s blocks on its way around the ring, as this rank sees it.
+/// The sum of cluster `d`'s blocks on its way around the ring, as seen by this rank.
 class RingSum {
  public:
   RingSum(Builder& b, const Leaving& leaving, int d) : b_(b), leaving_(leaving), d_(d) {}
 
-  /// From the cluster behind `d` around to `d`, into `last`.
+  /// Passes the sum from the cluster after `d` around the ring to `d`, into `last`.
   void travel(C2cReduce& last) {
     const int n = b_.n_clusters();
     for (int hop = 0; hop + 1 < n; ++hop) {
@@ -98,7 +98,7 @@ class RingSum {
 
  private:
   [[nodiscard]] Cut cut_of(int c) const { return cut_line(b_.line_of(d_), b_.cluster(c).shares); }
-  /// Entry `i`, where this rank holds it: the first cluster on the way sends its own part alone.
+  /// Entry `i`, on its holder. The first cluster on the way sends only its own part.
   [[nodiscard]] C2cReduce::Sum sum_of(size_t i) const {
     return sums_.empty() ? C2cReduce::Sum{leaving_.part(d_, i), leaving_.ready()} : sums_[i];
   }
@@ -142,10 +142,10 @@ class RingSum {
   Builder& b_;
   const Leaving& leaving_;
   const int d_;
-  std::vector<C2cReduce::Sum> sums_;  // per entry of this cluster's cut, once it has added its part
+  std::vector<C2cReduce::Sum> sums_;  // by entry of this cluster's cut, once it has added its part
 };
 
-/// This rank's parts of other clusters' blocks, multiplied where the plan says so.
+/// This rank's parts of other clusters' blocks, multiplied if the plan says so.
 class MyParts {
  public:
   explicit MyParts(Builder& b) : parts_(static_cast<size_t>(b.n_ranks())) {

@@ -22,7 +22,8 @@ uint64_t slice_of(std::span<const RankPlan> plans, DataType type, uint64_t slice
   return round_up(slice_bytes / size_of(type), grain_of(type, plans[0].encoding));
 }
 
-/// Adds what a rank sends to the loads of its cards. Of unknown rates all cards are alike.
+/// Adds a rank's sent bytes to the loads of its NICs, in proportion to their rates; if a rate is
+/// unknown, in equal parts.
 void spread(const std::vector<topology::Nic>& cards, uint64_t bytes,
             std::map<std::string, CardLoad>& loads) {
   const bool known = std::all_of(cards.begin(), cards.end(),

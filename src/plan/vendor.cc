@@ -3,7 +3,8 @@
 namespace hetccl::plan {
 namespace {
 
-/// All ranks of the cluster, in its order, are all ranks there are.
+/// The call of the cluster's library that is the whole collective; the cluster holds all ranks in
+/// order.
 Step whole_call(const Builder& b) {
   const Region input{Buffer::Input}, output{Buffer::Output};
   Step step{.average = b.spec().average, .scale = b.spec().scale};
@@ -27,12 +28,12 @@ Step whole_call(const Builder& b) {
       break;
     case Collective::Broadcast:
       step.kind = StepKind::CclBroadcast;
-      // Others than the root may have no input at all: they name their output.
+      // Only the root must have an input; the others name their output.
       step.shards = {{b.spec().root, b.rank() == b.spec().root ? input : output, output}};
       break;
     case Collective::Reduce:
       step.kind = StepKind::CclReduce;
-      // Others than the root may have no output: they name their input.
+      // Only the root must have an output; the others name their input.
       step.shards = {{b.spec().root, input, b.rank() == b.spec().root ? output : input}};
       break;
     default:
