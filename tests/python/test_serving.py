@@ -1,6 +1,7 @@
 """examples/serving: tokens are the monolithic engine's, whichever way the cache came, and whatever
 happens to workers and clients on the way."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from patience import HANG, PROMPT
+from patience import HANG, PROMPT, milliseconds
 
 pytest.importorskip("torch")
 SERVING = Path(__file__).resolve().parents[2] / "examples/serving"
@@ -55,6 +56,13 @@ def start(forked_python):
         return Router(workers, transport, options, python=forked_python, timeout=HANG, **more)
 
     return begin
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def check_blocks(router):
@@ -186,6 +194,55 @@ def test_requests_of_lost_workers_are_computed_again(start, loss, transport):
         check_blocks(router)
 
 
+@pytest.mark.parametrize("name", ["prefill-0", "decode-0"])
+def test_a_lost_worker_comes_back(start, name):
+    pairs = prompts(6, seed=6)
+    wanted = monolithic("tiny", pairs)
+    with start(PAIR, "hetccl") as router:
+        with pytest.raises(ValueError, match=f"{name} is not a worker that is lost"):
+            router.restart(name)
+        os.kill(router.workers[name], signal.SIGKILL)
+        wait_until(lambda: name not in router.workers)
+        router.restart(name, HANG)
+        completions = [router.submit(*pair) for pair in pairs]
+        assert [list(tokens_of(one)) for one in completions] == wanted
+        assert all(len(one.workers) == 2 and one.attempt == 0 for one in completions[1:])
+        check_blocks(router)
+
+
+def test_a_worker_that_does_not_start_is_named(start, tmp_path):
+    with start("both@cpu,both@cpu", "none") as router:
+        os.kill(router.workers["both-1"], signal.SIGKILL)
+        wait_until(lambda: "both-1" not in router.workers)
+        works, router._python = router._python, "/bin/false"
+        with pytest.raises(RuntimeError, match="both-1 has ended"):
+            router.restart("both-1", HANG)
+        assert list(tokens_of(router.submit([1, 2], 3)))
+        router._python = works
+        router.restart("both-1", HANG)
+        assert len(router.workers) == 2
+    with start(PAIR, "sockets") as router, pytest.raises(ValueError, match="none can come back"):
+        router.restart("decode-0")
+
+
+def test_a_worker_that_reads_nothing_holds_up_nobody(start):
+    """Its messages take more than a socket holds."""
+    with start("both@cpu,both@cpu", "none") as router:
+        os.kill(router.workers["both-1"], signal.SIGSTOP)
+        try:
+            first = router.submit([1, 2, 3], 100)
+            submitted = threading.Event()
+            thread = threading.Thread(
+                target=lambda: (router.submit([1] * 1_000_000, 1), submitted.set()), daemon=True
+            )
+            thread.start()
+            assert len(list(tokens_of(first))) == 100
+            assert submitted.wait(HANG)
+        finally:
+            os.kill(router.workers["both-1"], signal.SIGCONT)
+        check_blocks(router)
+
+
 @pytest.mark.smoke
 def test_requests_fail_by_name_once_no_worker_is_left(start):
     with start("both@cpu", "none") as router:
@@ -312,3 +369,36 @@ def test_caches_cross_the_link_of_emulated_hosts(start, transport):
         assert [list(tokens_of(one)) for one in completions] == wanted
         stats = check_blocks(router)
         assert hosts.tx_bytes(0) > stats["prefill-0"]["bytes"] > 0
+
+
+@pytest.mark.skipif(
+    EmulatedHosts.unavailable() is not None, reason=str(EmulatedHosts.unavailable())
+)
+def test_a_cut_link_fails_requests_by_name_and_heals(start, monkeypatch):
+    """In mid-transfer: the shape's caches keep the slow link busy."""
+    monkeypatch.setenv("HETCCL_LIVENESS_MS", milliseconds(1000))
+    chance = random.Random(7)
+    pairs = [([chance.randrange(512) for _ in range(500)], 4) for _ in range(4)]
+    with EmulatedHosts(2, rate="2mbit") as hosts, start(PAIR, "hetccl", hosts=hosts) as router:
+        completions = [router.submit(*pair) for pair in pairs]
+        wait_until(lambda: hosts.tx_bytes(0) > 100_000)
+        hosts.cut(0)
+        for completion in completions:
+            with pytest.raises(FailedError, match="prefill-0") as error:
+                list(tokens_of(completion))
+            assert error.value.kind == "failed"
+        assert len(router.workers) == 2
+        check_blocks(router)
+        hosts.heal(0)
+        hosts.shape("1gbit")
+
+        def is_served():
+            completion = router.submit(*pairs[0])
+            with contextlib.suppress(FailedError):
+                return list(tokens_of(completion)) == wanted
+            time.sleep(0.1)
+            return False
+
+        [wanted] = monolithic("tiny", pairs[:1])
+        wait_until(is_served)
+        check_blocks(router)
