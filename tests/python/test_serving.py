@@ -210,6 +210,21 @@ def test_a_lost_worker_comes_back(start, name):
         check_blocks(router)
 
 
+def test_a_worker_that_dies_while_others_connect_holds_up_nobody(start):
+    with start(PAIR, "hetccl") as router:
+        victim = router.workers["decode-0"]
+        os.kill(router.workers["prefill-0"], signal.SIGKILL)
+        wait_until(lambda: "prefill-0" not in router.workers)
+        os.kill(victim, signal.SIGSTOP)
+        thread = threading.Thread(target=router.restart, args=("prefill-0", HANG))
+        thread.start()
+        wait_until(lambda: router._connecting == {"decode-0"})
+        os.kill(victim, signal.SIGKILL)
+        thread.join(HANG)
+        assert len(list(tokens_of(router.submit([1, 2, 3], 4)))) == 4
+        assert [*router.workers] == ["prefill-0"]
+
+
 def test_a_worker_that_does_not_start_is_named(start, tmp_path):
     with start("both@cpu,both@cpu", "none") as router:
         os.kill(router.workers["both-1"], signal.SIGKILL)
