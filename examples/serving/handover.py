@@ -73,6 +73,10 @@ class Handover(Protocol):
     def bytes_sent(self) -> int:
         """The bytes of all hand-overs that this end has sent so far."""
 
+    @property
+    def in_use(self) -> dict[str, int]:
+        """What has not ended, by its kind."""
+
 
 class Endpoints:
     """The hand-over by hetccl.kv.
@@ -197,3 +201,8 @@ class Endpoints:
         metrics = self._session.metrics
         sent: int = metrics.direct_bytes + metrics.packed_bytes
         return sent if self._role == "prefill" else 0
+
+    @property
+    def in_use(self) -> dict[str, int]:
+        """The session's."""
+        return {"renewed": len(self._n_tokens), **self._session.in_use}

@@ -188,7 +188,8 @@ class Router:
             self._end(completion, FailedError("aborted", cause))
 
     def stats(self, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
-        """Asks all workers: jobs, blocks, free (blocks), bytes (of caches that they have sent)."""
+        """Asks all workers: jobs, blocks, free (blocks), bytes (of caches that they have sent),
+        in_use (of hand-overs)."""
         with self._lock:
             number = next(self._numbers)
             for remote in self._remotes.values():

@@ -116,6 +116,7 @@ class Worker:
             self._send(
                 "stats", number=message["number"], jobs=len(self._jobs), blocks=pool.count,
                 free=pool.n_free, bytes=self._handover.bytes_sent if self._handover else 0,
+                in_use=self._handover.in_use if self._handover else {},
             )  # fmt: skip
 
     def _start(self, message: dict[str, Any]) -> None:

@@ -69,6 +69,7 @@ def check_blocks(router):
     """All jobs end, and every block is free again."""
     stats = router.await_idle(PROMPT)
     assert all(one["free"] == one["blocks"] for one in stats.values()), stats
+    assert not any(any(one["in_use"].values()) for one in stats.values()), stats
     return stats
 
 

@@ -21,26 +21,23 @@ def test_a_short_soak_finds_nothing(monkeypatch):
     assert report.slowest < soak.PATIENCE_S
 
 
-class Held:
-    """A worker whose process holds `leak` more descriptors after each episode."""
-
-    def __init__(self, leak):
-        self.process = type("Process", (), {"pid": 4711})
-        self.history = [
-            soak_rank.Census(
-                resident_kib=50_000 + episode % 7,
-                descriptors=20 + leak * episode,
-                threads=5,
-                segments=0,
-            )
-            for episode in range(4 * soak.WARM_UP)
-        ]
+def history(leak):
+    """Of a process that holds `leak` more descriptors after each episode."""
+    return [
+        soak_rank.Census(
+            resident_kib=50_000 + episode % 7,
+            descriptors=20 + leak * episode,
+            threads=5,
+            segments=0,
+        )
+        for episode in range(4 * soak.WARM_UP)
+    ]
 
 
 def test_growth_is_seen():
     report = soak.Report()
-    report.grow(Held(leak=0))
+    report.grow(4711, history(leak=0))
     assert not report.grown
-    report.grow(Held(leak=1))
+    report.grow(4711, history(leak=1))
     assert len(report.grown) == 1
     assert "process 4711: descriptors" in report.grown[0]
