@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from model import SHAPES, Model  # noqa: E402
 from results import COLUMNS, Result, Run, plot, table  # noqa: E402
 from router import FailedError, Router, tokens_of  # noqa: E402
 
+from hetccl import Endpoint  # noqa: E402
 from hetccl.hosts import EmulatedHosts  # noqa: E402
 
 PAIR = "prefill@cpu,decode@cpu"
@@ -320,6 +322,51 @@ def test_the_front_answers_like_openai(served):
         assert error["type"] == "refused"
         assert cause in error["message"]
     check_blocks(router)
+
+
+def test_a_request_larger_than_the_cache_is_refused_and_others_wait_for_blocks(start):
+    """11 requests of 4 blocks each share 9 blocks of each worker."""
+    pairs = [([token] * 40, 20) for token in range(11)]
+    wanted = monolithic("tiny", pairs)
+    with start(PAIR, "hetccl", "--blocks", "9") as router:
+        completions = [router.submit(*pair) for pair in pairs]
+        with pytest.raises(FailedError, match="13 blocks of 9 are needed") as error:
+            list(tokens_of(router.submit([1] * 200, 2)))
+        assert error.value.kind == "refused"
+        assert [list(tokens_of(one)) for one in completions] == wanted
+        check_blocks(router)
+
+
+def test_strangers_that_connect_to_workers_end_nothing(served):
+    """One that knows the endpoints' secret, and talks nonsense; and bytes at their sockets."""
+    router, _ = served
+    pairs = prompts(8, seed=8)
+    completions = [router.submit(*pair) for pair in pairs]
+    with Endpoint("stranger", "host") as stranger:
+        for name in ("prefill-0", "decode-0"):
+            metadata = json.loads(json.loads(router._remotes[name].metadata)[1])
+            stranger.notify(stranger.connect(metadata["endpoint"]), b"nonsense")
+            ports = listening(router.workers[name])
+            assert ports
+            for port in ports:
+                with socket.create_connection(("127.0.0.1", port), HANG) as raw:
+                    raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        wait_until(lambda: all(one["gone"] for one in stranger.peers()))
+    assert [list(tokens_of(one)) for one in completions] == monolithic("tiny", pairs)
+    assert all(one.attempt == 0 for one in completions)
+    check_blocks(router)
+
+
+def listening(pid):
+    """The TCP ports at which a process listens."""
+    places = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    lines = [
+        line for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net", table).read_text().splitlines()[1:]
+    ]  # fmt: skip
+    rows = [line.split() for line in lines]
+    held = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in places]
+    return [int(row[1].partition(":")[2], 16) for row in held]
 
 
 def test_a_client_that_leaves_aborts_its_request(served):

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from patience import WHOLE, milliseconds, seconds
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
@@ -19,6 +20,19 @@ def test_a_short_soak_finds_nothing(monkeypatch):
     assert not report.grown
     assert report.counts["collectives"] > 50
     assert report.slowest < soak.PATIENCE_S
+
+
+def test_a_short_soak_of_serving_finds_nothing(monkeypatch, forked_python):
+    pytest.importorskip("torch")
+    import serving
+
+    for name, value in serving.SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    report = serving.soak(seconds=30 if WHOLE else seconds(5), seed=5, python=forked_python)
+    assert not report.wrong
+    assert not report.grown
+    assert report.counts["tokens"] > 50
+    assert report.counts["clients that left"] > 0
 
 
 def history(leak):
