@@ -156,6 +156,10 @@ class Receiver(Session):
     def _is_idle(self) -> bool:
         return not self._requests
 
+    def _count_requests(self) -> dict[str, int]:
+        n_links = sum(len(peer.handoffs) for peer in self._peers.values())
+        return {"requests": len(self._requests), "hand-offs": n_links}
+
     def _abort_all(self, cause: str) -> None:
         for request in self._requests.values():
             self._fail(request, "closed", cause)

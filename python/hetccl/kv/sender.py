@@ -137,6 +137,10 @@ class Sender(Session):
     def _is_idle(self) -> bool:
         return not self._requests and not self._handoffs
 
+    def _count_requests(self) -> dict[str, int]:
+        n_handoffs = len(self._handoffs) + len(self._parked)
+        return {"requests": len(self._requests), "hand-offs": n_handoffs}
+
     def _abort_all(self, cause: str) -> None:
         for name, request in self._requests.items():
             self._fail(name, request, "closed", cause)
