@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, selftest, topo, plan, shard, balance, bench, tune and others."""
+"""The command ``hetccl``: info, selftest, topo, plan, shard, parallel, balance and others."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hetccl._lib import HetcclError
 from hetccl.arguments import RedOpName, TypeName, parse_size
 from hetccl.balance.command import balance
 from hetccl.launchers.placement import RendezvousError
+from hetccl.parallel.command import parallel
 from hetccl.plan.command import plan
 from hetccl.selftest.command import selftest
 from hetccl.sharding.command import shard
@@ -121,6 +122,7 @@ app.command()(selftest)
 app.command()(topo)
 app.command()(plan)
 app.command()(shard)
+app.command()(parallel)
 app.command()(balance)
 
 
