@@ -13,6 +13,7 @@ import hetccl
 from hetccl._lib import HetcclError
 from hetccl.arguments import RedOpName, TypeName, parse_size
 from hetccl.balance.command import balance
+from hetccl.devices.choice import AUTO, Devices
 from hetccl.launchers.placement import RendezvousError
 from hetccl.parallel.command import parallel
 from hetccl.plan.command import plan
@@ -145,7 +146,7 @@ Collective = Annotated[
     ),
 ]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here: 4.")
+    int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here.")
 ]
 Clusters = Annotated[int, typer.Option(min=1, help="Split the ranks into so many clusters.")]
 Interleave = Annotated[bool, typer.Option("--interleave", help="Rank order ABAB, not AABB.")]
@@ -201,6 +202,15 @@ Predict = Annotated[
 ]
 
 
+Regress = Annotated[
+    bool,
+    typer.Option(
+        "--regress",
+        help="Fit time = latency + size / bandwidth to the sizes out of place, and say its R2.",
+    ),
+]
+
+
 @app.command()
 def bench(
     operation: Collective = "all_reduce",
@@ -220,11 +230,14 @@ def bench(
     blocking: Blocking = 0,
     rendezvous: Rendezvous = None,
     predict: Predict = False,
+    regress: Regress = False,
+    devices: Devices = AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not the table.")] = False,
 ) -> None:
     """Measure a collective, or messages, with nccl-tests' flags and columns.
 
-    Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
+    Starts its own ranks on this machine, one for each GPU, or four on CPUs; under torchrun, mpirun
+    or the like it is one rank, on the GPU of its local rank.
     """
     from hetccl.bench import launch
     from hetccl.bench.operations import CASES
@@ -241,8 +254,9 @@ def bench(
         operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
         factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,
         warmups=warmups, check=bool(check), blocking=bool(blocking), predict=predict,
+        regress=regress,
     )  # fmt: skip
-    job = launch.Job(measured, clusters, interleave, rendezvous, as_json)
+    job = launch.Job(measured, clusters, interleave, rendezvous, as_json, devices=devices)
     raise typer.Exit(launch.run(job, ranks))
 
 

@@ -206,7 +206,7 @@ def expected(case):
     {sabotage}
     return bytes(len(case.recv))
 operations.AllReduce.expected = expected
-sys.exit(launch.run_forked(launch.Job(Options(min_bytes=1024, max_bytes=1024)), 3))
+sys.exit(launch.run_forked(launch.Job(Options(min_bytes=1024, max_bytes=1024)), ["host"] * 3))
 """
 
 

@@ -23,10 +23,11 @@ from hetccl._elements import pack
 from hetccl._lib import DataType
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
+from hetccl.devices import choice
+from hetccl.devices.adaptor import AdaptorCallError
+from hetccl.devices.memory import GpuMemory, HostMemory, RuntimeCallError
 from hetccl.processes import Attendance
 from hetccl.selftest import command, emulator, evidence, private, rank, report
-from hetccl.selftest.adaptor import AdaptorCallError
-from hetccl.selftest.memory import GpuMemory, HostMemory, RuntimeCallError
 from hetccl.selftest.rank import Job
 from hetccl.selftest.trials import operators, trials
 from hetccl.selftest.values import Values
@@ -444,7 +445,7 @@ def test_a_rank_without_a_communicator_is_shown_by_its_device_and_its_error_once
 
 def test_libraries_of_one_name_keep_their_paths():
     found = [{"name": "a", "path": "x"}, {"name": "a", "path": "y"}, {"name": "a", "path": "x"}]
-    paths = command.library_paths({"libraries": [*found, {"name": "host"}]})
+    paths = choice.library_paths({"libraries": [*found, {"name": "host"}]})
     assert paths == {"a": ["x", "y"]}
 
 

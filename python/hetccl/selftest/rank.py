@@ -16,23 +16,27 @@ from hetccl._lib import DataType, HetcclError, Result
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
+from hetccl.devices.errors import DeviceError
+from hetccl.devices.memory import Memory, memory_of
 from hetccl.launchers.placement import RendezvousError
 from hetccl.processes import Attendance
 from hetccl.rendezvous import exchange
 from hetccl.selftest import emulator, rdma
-from hetccl.selftest.adaptor import AdaptorCallError
-from hetccl.selftest.memory import Memory, RuntimeCallError, memory_of
 from hetccl.selftest.trials import PRE_MUL_SUM, Trial, trials
 from hetccl.selftest.values import FACTOR, WHOLE_FACTOR, Values
 
 _TIMEOUT = 30.0  # seconds of a call, and of meeting
 _SPEED_SIZES = (4 << 10, 1 << 20, 64 << 20)
+<<<<<<< HEAD
 _TELLING = 1 << 20  # bytes, from which on a call's time grows with them
 _LONGEST = 10.0  # seconds of a call whose speed is measured
 _SILENCE = 30.0  # seconds, after which a rank tells where it is
 _FAILURES = (
     HetcclError, RendezvousError, RuntimeCallError, AdaptorCallError, OSError, ValueError,
 )  # fmt: skip
+=======
+_FAILURES = (HetcclError, RendezvousError, DeviceError, OSError, ValueError)
+>>>>>>> 33f6b4cb480fdc923c78187565f3924c6368e80e
 _SPEED_OPERATIONS = ("all_reduce", "all_gather")
 
 

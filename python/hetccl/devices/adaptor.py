@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from hetccl.devices.errors import DeviceError
+
 _ABI = 1
 _LONGEST_WAIT = 60  # seconds
 _VOID = ctypes.c_void_p
@@ -57,7 +59,7 @@ class _Table(ctypes.Structure):
     )
 
 
-class AdaptorCallError(RuntimeError):
+class AdaptorCallError(DeviceError):
     """A call of the adaptor has failed."""
 
 

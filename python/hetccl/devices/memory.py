@@ -1,4 +1,4 @@
-"""The memory that a rank of a self test passes: the host's, or a GPU's by its runtime's C API.
+"""The memory that a rank of a command passes: the host's, or a GPU's by its runtime's C API.
 
 No framework is needed: a stranger's machine may have no torch for its GPU.
 """
@@ -8,17 +8,25 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, Protocol
 
-from hetccl.bench.operations import Case
-from hetccl.selftest.adaptor import AdaptorRuntime
+from hetccl.devices.adaptor import AdaptorRuntime
+from hetccl.devices.errors import DeviceError
 
 _ROOM = 4096  # bytes between buffers, and at least so many
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 
 
+class Ends(Protocol):
+    """What a call sends and receives, in bytes on the host; one buffer may be both."""
+
+    send: Any
+    recv: Any
+
+
 class Runtime(Protocol):
-    """What a GPU's runtime does for a self test. Addresses are numbers."""
+    """What a GPU's runtime does for a command. Addresses are numbers."""
 
     def allocate(self, size: int) -> int:
         """Memory of the GPU."""
@@ -33,7 +41,7 @@ class Runtime(Protocol):
         """Waits for all work of the GPU."""
 
 
-class RuntimeCallError(RuntimeError):
+class RuntimeCallError(DeviceError):
     """A call of the vendor's runtime has failed."""
 
 
@@ -123,72 +131,98 @@ def _address(buffer: Any) -> int:
 
 
 class HostMemory:
-    """The buffers of a Case are passed as they are."""
+    """The buffers of a call are passed as they are."""
 
     @contextmanager
-    def lend(self, case: Case) -> Iterator[None]:
-        """What the case's calls work on while it is open."""
-        del case
+    def lend(self, ends: Ends) -> Iterator[None]:
+        """What calls work on while it is open."""
+        del ends
         yield
+
+    def reserve(self, size: int) -> None:
+        """Nothing needs to be taken ahead."""
+
+    def another(self) -> HostMemory:
+        """Memory for calls whose buffers are lent at the same time."""
+        return self
 
     def synchronize(self) -> None:
         """Calls of the host are complete when they return."""
 
 
 class GpuMemory:
-    """The buffers of a Case are copied to the GPU and back. One arena serves all cases."""
+    """The buffers of a call are copied to the GPU and back. One arena serves one call after the
+    other."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._arena, self._room = 0, 0
 
     @contextmanager
-    def lend(self, case: Case) -> Iterator[None]:
-        """What the case's calls work on while it is open; then its own buffers have the results.
+    def lend(self, ends: Ends) -> Iterator[None]:
+        """What calls work on while it is open; then the host's buffers have the results.
 
         Buffers that overlap on the host, as in place, overlap on the GPU.
         """
-        send, recv = case.send, case.recv
-        ends = [(_address(one), memoryview(one).nbytes) for one in (send, recv)]
-        targets = self._place(ends)
-        for (source, size), target in zip(ends, targets, strict=True):
+        send, recv = ends.send, ends.recv
+        places = [(_address(one), memoryview(one).nbytes) for one in (send, recv)]
+        targets = self._place(places)
+        for (source, size), target in zip(places, targets, strict=True):
             if size:
                 self._runtime.write(target, source, size)
-        case.send, case.recv = (
+        ends.send, ends.recv = (
             (ctypes.c_ubyte * size).from_address(target)
-            for (_, size), target in zip(ends, targets, strict=True)
+            for (_, size), target in zip(places, targets, strict=True)
         )
         if recv is send:
-            case.recv = case.send
+            ends.recv = ends.send
         try:
             yield
             self._runtime.synchronize()
         finally:
-            case.send, case.recv = send, recv
-        for (source, size), target in zip(ends, targets, strict=True):
+            ends.send, ends.recv = send, recv
+        for (source, size), target in zip(places, targets, strict=True):
             if size:
                 self._runtime.read(source, target, size)
+
+    def reserve(self, size: int) -> None:
+        """Takes memory for two buffers of up to `size` bytes each."""
+        self._take(2 * (size + 2 * _ROOM))
+
+    def another(self) -> GpuMemory:
+        """Memory for calls whose buffers are lent at the same time."""
+        return GpuMemory(self._runtime)
 
     def synchronize(self) -> None:
         """Waits for all calls."""
         self._runtime.synchronize()
 
-    def _place(self, ends: list[tuple[int, int]]) -> list[int]:
+    def _take(self, room: int) -> None:
+        if room > self._room:  # one that is too small is left: the process ends soon
+            self._arena, self._room = self._runtime.allocate(room), room
+
+    def _place(self, places: list[tuple[int, int]]) -> list[int]:
         """Where both buffers are on the GPU."""
-        (send, send_size), (recv, recv_size) = ends
+        (send, send_size), (recv, recv_size) = places
         overlap = send_size and recv_size and send < recv + recv_size and recv < send + send_size
         if overlap:
             first = min(send, recv)
             offsets = [send - first, recv - first]
         else:
             offsets = [0, -(-send_size // _ROOM) * _ROOM + _ROOM]
-        room = max(offsets[0] + send_size, offsets[1] + recv_size, _ROOM)
-        if room > self._room:  # one that is too small is left: the process ends soon
-            self._arena, self._room = self._runtime.allocate(room), room
+        self._take(max(offsets[0] + send_size, offsets[1] + recv_size, _ROOM))
         return [self._arena + offset for offset in offsets]
 
 
 Memory = HostMemory | GpuMemory
+
+
+@contextmanager
+def lent(memory: Memory, buffer: Any) -> Iterator[Any]:
+    """What a call works on in place while it is open; then `buffer` has the result."""
+    ends = SimpleNamespace(send=buffer, recv=buffer)
+    with memory.lend(ends):
+        yield ends.send
 
 
 def memory_of(device: str, libraries: Mapping[str, Sequence[str]]) -> Memory:
