@@ -27,16 +27,10 @@ from hetccl.selftest.values import FACTOR, WHOLE_FACTOR, Values
 
 _TIMEOUT = 30.0  # seconds of a call, and of meeting
 _SPEED_SIZES = (4 << 10, 1 << 20, 64 << 20)
-<<<<<<< HEAD
 _TELLING = 1 << 20  # bytes, from which on a call's time grows with them
 _LONGEST = 10.0  # seconds of a call whose speed is measured
 _SILENCE = 30.0  # seconds, after which a rank tells where it is
-_FAILURES = (
-    HetcclError, RendezvousError, RuntimeCallError, AdaptorCallError, OSError, ValueError,
-)  # fmt: skip
-=======
 _FAILURES = (HetcclError, RendezvousError, DeviceError, OSError, ValueError)
->>>>>>> 33f6b4cb480fdc923c78187565f3924c6368e80e
 _SPEED_OPERATIONS = ("all_reduce", "all_gather")
 
 
