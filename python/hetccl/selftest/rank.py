@@ -133,7 +133,8 @@ def agree(comm: Communicator, memory: Memory, seconds: float) -> float:
     case.send[:] = struct.pack("=d", seconds)
     with memory.lend(case):
         case.call(None)
-    return max(struct.unpack(f"={comm.size}d", bytes(case.recv)))
+    slowest: float = max(struct.unpack(f"={comm.size}d", bytes(case.recv)))
+    return slowest
 
 
 def tell(comm: Communicator, text: str) -> None:
