@@ -16,7 +16,7 @@ from patience import sample
 built, each, rules = mpi_jobs.built, mpi_jobs.each, mpi_jobs.rules
 
 COUNTS = sample(("1", "1000", "30000", "300000"), 2, seed=3)
-# Of the fake: what of hetccl it is made of.
+# Parts of hetccl that the fake consists of.
 PARTS = ("device/host/stream_tasks", "device/kernels/kernels", "host/task_queue", "host/crew",
          "base/clock", "base/copy", "base/encoding", "base/fd", "base/reduce", "base/status",
          "base/thread", "base/types")  # fmt: skip
