@@ -37,8 +37,7 @@ PYBIND11_MODULE(_torch, module) {
   module.doc() = "hetccl's backend of torch.distributed.";
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
   using NoGil = py::call_guard<py::gil_scoped_release>;
-  module.def("seconds_waited", &seconds_waited,
-             "Seconds that this thread was blocked; see host_work.h.");
+  module.def("seconds_waited", &seconds_waited, "Seconds that this thread was blocked.");
   py::class_<GroupOptions, c10d::Backend::Options, c10::intrusive_ptr<GroupOptions>>(module,
                                                                                      "Options")
       .def("__copy__", &GroupOptions::clone)
@@ -65,10 +64,9 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("encoding"), NoGil(), "Decodes codes of `encode`, under the same conditions.")
       .def("all_reduce_with_residual", &HetcclBackend::all_reduce_with_residual, py::arg("tensor"),
            py::arg("residual"), py::arg("op") = c10d::ReduceOp(c10d::ReduceOp::SUM), NoGil(),
-           "Reduces a tensor in place, as an asynchronous all_reduce does, with error feedback. An "
-           "encoded call stores its rounding errors in `residual` and adds them in the next call. "
-           "The caller makes `residual` of zeros, of the tensor's size and on its device. Returns "
-           "a Work.")
+           "An asynchronous all_reduce with error feedback: an encoded call stores its rounding "
+           "errors in `residual` and adds them in the next call. `residual` begins as zeros, and "
+           "has the tensor's size and device. Returns a Work.")
       .def("tuning", &HetcclBackend::tuning, NoGil(),
            "The state of tuning, as the JSON of hetcclCommGetTuning.");
   py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")
@@ -84,10 +82,9 @@ PYBIND11_MODULE(_torch, module) {
           },
           py::arg("options"), py::arg("device"), py::arg("world"), py::arg("wire") = py::none(),
           py::arg("wire_gather") = py::none(), py::arg("wire_inside") = py::none(), NoGil(),
-          "Joins a process group; blocks until all ranks have come. `device` is the device to "
-          "use if nothing else decides; `world` is the default group's backend, if hetccl's; "
-          "`wire`, "
-          "`wire_gather` and `wire_inside` are those of hetccl.Communicator.")
+          "Joins a process group; blocks until all ranks have come. `device` is used if nothing "
+          "else decides; `world` is the default group's backend, if hetccl's; `wire`, "
+          "`wire_gather` and `wire_inside` are as for hetccl.Communicator.")
       .def(
           "close_all",
           [](Registry& registry, int64_t grace_ms) { registry.close_all(milliseconds(grace_ms)); },
