@@ -1,11 +1,11 @@
-// Tests an adaptor (hetccl/adaptor.h), which it loads as hetccl does. Needs nothing of hetccl but
-// the header:
+// Tests an adaptor (hetccl/adaptor.h), which it loads as hetccl does. Needs only the header of
+// hetccl:
 //   g++ -std=c++17 -I.../include conformance.cc -ldl -o conformance
 //   conformance ADAPTOR.so RANK RANKS FOLDER      each rank of a job, FOLDER empty at first
 //   mpirun -n 4 conformance ADAPTOR.so FOLDER     rank and number are MPI's
-// Says what it has checked; ends with status 1 at the first rule that is broken, 2 where it cannot
-// begin. Values are small whole numbers, whose sums are the same bits in any order, but where
-// ranks' bits are compared. Libraries of a device are tested by hetccl: docs/adaptors.md.
+// Prints the checks that it has made. Exit status: 1 at the first broken rule, 2 if it cannot
+// start. Values are small whole numbers, so that sums have the same bits in any order, except where
+// the bits of ranks are compared. hetccl tests libraries of devices: docs/adaptors.md.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ constexpr TypeRow kTypes[] = {{hetcclInt8, "int8", 1, 0, 0},
                               {hetcclFloat8e5m2, "float8_e5m2", 1, 2, 5}};
 constexpr const TypeRow &kUint8 = kTypes[1], &kInt32 = kTypes[4], &kFloat32 = kTypes[10],
                         &kFloat64 = kTypes[11];
-// As of a later hetccl.
+// A type of a later hetccl.
 constexpr TypeRow kUnknown = {static_cast<hetcclDataType_t>(66), "a type it does not know", 16, 0,
                               0};
 struct OpRow {
@@ -73,7 +73,7 @@ constexpr OpRow kOps[] = {{hetcclSum, "sum"},  {hetcclProd, "prod"}, {hetcclMax,
                           {hetcclMin, "min"},  {hetcclBand, "band"}, {hetcclBor, "bor"},
                           {hetcclBxor, "bxor"}};
 
-// A value that is not negative, as an element.
+// Stores a value >= 0 as an element.
 void store(const TypeRow& type, char* at, double value) {
   uint64_t bits = static_cast<uint64_t>(value);
   if (type.mantissa > 0 && value > 0) {
@@ -83,7 +83,7 @@ void store(const TypeRow& type, char* at, double value) {
     bits = static_cast<uint64_t>(power - 2 + bias) << type.mantissa;
     bits += static_cast<uint64_t>(std::ldexp(fraction, type.mantissa + 1));
   }
-  std::memcpy(at, &bits, type.bytes);  // of little endian
+  std::memcpy(at, &bits, type.bytes);  // little endian
 }
 
 struct Job {
@@ -138,7 +138,7 @@ hetcclLibraryWork work_of(hetcclLibraryCall call, const TypeRow& type,
   return work;
 }
 
-// What `rank` contributes: products stay in all types' range.
+// The element of `rank`; products stay within all types' range.
 int value_of(int rank, size_t i, hetcclRedOp_t op) {
   const int value = static_cast<int>((i * 7 + static_cast<size_t>(rank) * 3) % 4);
   if (op == hetcclProd) return i % 5 == static_cast<size_t>(rank) ? 2 : 1;
@@ -234,7 +234,7 @@ void check_nan(const Job& job, const TypeRow& type) {
   }
 }
 
-// Random pieces, alike on all ranks. Broadcasts move each type in turn.
+// Random pieces, the same on all ranks. Broadcasts use all types in turn.
 void check_pieces(const Job& job, bool reduce, uint64_t seed) {
   std::mt19937_64 random(seed);
   const TypeRow& type = reduce ? kInt32 : kTypes[seed / 2 % std::size(kTypes)];
@@ -269,7 +269,7 @@ void check_pieces(const Job& job, bool reduce, uint64_t seed) {
   }
 }
 
-// The bytes that a rank sends to another: random, and others for each pair.
+// The bytes that a rank sends to another: random, and different for each pair.
 Bytes letter(int from, int to, const TypeRow& type, uint64_t seed) {
   const size_t count = (static_cast<size_t>(from * 31 + to * 17) + seed) % 5 * 1501;
   std::mt19937_64 random(static_cast<uint64_t>(from * 1009 + to) * 64 + seed);
@@ -278,7 +278,7 @@ Bytes letter(int from, int to, const TypeRow& type, uint64_t seed) {
   return bytes;
 }
 
-// Lists a letter as one message, or two. Either end may leave out those of no elements.
+// Lists a letter as one message or two. Either end may leave out a message without elements.
 void list(std::vector<hetcclLibraryMessage>& messages, int peer, int sends, Bytes& letter,
           size_t element_bytes, uint64_t seed) {
   const size_t count = letter.size() / element_bytes, first = seed % 2 == 0 ? count : count / 3;
@@ -305,7 +305,7 @@ void check_exchange(const Job& job, const TypeRow& type, uint64_t seed) {
   work.messages = messages.data();
   work.n_messages = messages.size();
   void* request = job.start(work);
-  messages.assign(messages.size(), {-1, 0, nullptr, 1});  // lists are read by start alone
+  messages.assign(messages.size(), {-1, 0, nullptr, 1});  // only start may read the lists
   job.wait(request);
   const auto own = static_cast<size_t>(job.rank);
   if (to_itself_in_place) in[own] = out[own];
@@ -321,7 +321,7 @@ Bytes letters(int from, size_t bytes) {
   return made;
 }
 
-// Elements of a type that only a later hetccl has: their size is all that is known of them.
+// Elements of a type that only a later hetccl has: the adaptor knows only their size.
 void check_unknown_type(const Job& job) {
   constexpr size_t kCount = 1000;
   const size_t bytes = kCount * kUnknown.bytes;
@@ -369,8 +369,9 @@ bool appears(const std::string& path) {
   return exists(path);
 }
 
-// Each rank comes late once, when the others have left start and test: there nothing waits for it,
-// and what needs it is complete on none of them before it comes. Files tell who has come how far.
+// Each rank is late once, when the others have returned from start and test. Nothing may wait for
+// it there, and calls that need it must not complete before it arrives. Files tell each rank's
+// progress.
 void check_late_rank(const Job& job, hetcclLibraryCall call) {
   for (int late = 0; late < job.n; ++late) {
     const std::string turn =
@@ -409,7 +410,7 @@ const char* variable(std::initializer_list<const char*> names) {
   return nullptr;
 }
 
-// The first rank's bytes, by a file.
+// Returns the first rank's bytes, which a file carries.
 Bytes share(const Job& job, const std::string& path, const std::function<Bytes()>& make) {
   if (job.rank == 0) {
     const Bytes bytes = make();
@@ -423,7 +424,7 @@ Bytes share(const Job& job, const std::string& path, const std::function<Bytes()
   return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-// The whole struct, as hetccl makes it: an adaptor may have been compiled with a shorter one.
+// Copies to a whole struct, as hetccl does: an adaptor may have been compiled with a shorter one.
 template <typename Table>
 const Table* as_compiled(const Table* given) {
   if (given == nullptr) return nullptr;
@@ -465,7 +466,7 @@ void check_communicator(const Job& job) {
   if (job.sums()) check_order(job);
 }
 
-// All types and operators, and late ranks. It takes longer: once a job.
+// Tests all types and operators, and late ranks. Takes longer: once per job.
 void check_thoroughly(const Job& job) {
   std::vector<hetcclLibraryCall> calls = {hetcclLibraryBarrier, hetcclLibraryBroadcast};
   if (job.has(HETCCL_LIBRARY_EXCHANGES)) calls.push_back(hetcclLibraryExchange);

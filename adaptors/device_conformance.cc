@@ -1,8 +1,8 @@
-// Tests an adaptor's device (hetccl/adaptor.h). Needs nothing of hetccl but the header:
+// Tests an adaptor's device (hetccl/adaptor.h). Needs only the header of hetccl:
 //   g++ -std=c++17 -I.../include device_conformance.cc -ldl -lpthread -o device_conformance
-//   device_conformance ADAPTOR.so [SECONDS, 20: what takes longer is stuck]
-// Says what it has checked; ends with status 1 at the first rule that is broken, 2 where it cannot
-// begin. `hetccl selftest --devices NAME:0,NAME:1,host` is the test of collectives.
+//   device_conformance ADAPTOR.so [SECONDS after which a call counts as stuck, 20]
+// Prints the checks that it has made. Exit status: 1 at the first broken rule, 2 if it cannot
+// start. `hetccl selftest --devices NAME:0,NAME:1,host` tests collectives.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSettled = std::chrono::milliseconds(100);  // a stream that waits for nothing moves
+constexpr auto kSettled = std::chrono::milliseconds(100);  // time for streams that may move
 
 [[noreturn]] void fail(int status, const std::string& text) {
   std::fprintf(stderr, "device_conformance: %s\n", text.c_str());
@@ -99,7 +99,7 @@ void* made_stream() {
   return stream;
 }
 
-// A word in pinned memory, and what the host sees of it.
+// A word in pinned memory, and the host's view of it.
 struct Word {
   uint32_t* at = static_cast<uint32_t*>(pinned(64));
   Word() { set(0); }
@@ -115,7 +115,7 @@ struct Word {
   }
 };
 
-// Waits for all of a stream.
+// Waits for all work on a stream.
 void drain(void* stream, const char* what) {
   const Word end;
   CALL(write_word, stream, end.at, 1);
@@ -142,8 +142,8 @@ void check_copies(void* stream, size_t most) {
   }
 }
 
-// A stream that waits holds up what is behind it, and no other stream.
-// Nothing is allocated or freed meanwhile, which may wait for the device.
+// A waiting stream delays the work behind it and no other stream. Nothing is allocated or freed
+// meanwhile, since that may wait for the device.
 void check_waits(void* a, void* b) {
   const Word gate, passed, other, beside;
   void* const free_stream = made_stream();
@@ -169,13 +169,13 @@ void check_waits(void* a, void* b) {
   gate.set(6);
   need(passed.becomes(1), "a stream goes on when the host writes its word later");
   need(other.becomes(1), "a stream goes on when its event is complete");
-  // Words go round: 2 is 4 after 0xfffffffe.
+  // Words wrap around: 2 is 4 after 0xfffffffe.
   gate.set(0xfffffffdU);
   CALL(wait_word, a, gate.at, 0xfffffffeU);
   CALL(write_word, a, passed.at, 2);
   gate.set(2);
   need(passed.becomes(2), "(int32_t)(*word - value) >= 0 ends a wait");
-  // An event that is recorded anew stands for the last record.
+  // A repeated record replaces the earlier one.
   CALL(record, event, a);
   CALL(wait_word, a, gate.at, 10);
   CALL(record, event, a);
@@ -183,14 +183,14 @@ void check_waits(void* a, void* b) {
   CALL(write_word, b, other.at, 2);
   std::this_thread::sleep_for(kSettled);
   need(other.get() == 1, "a wait is for the last record of an event");
-  CALL(destroy_event, event);  // what waits for it still does
+  CALL(destroy_event, event);  // waits for it still hold
   gate.set(10);
   need(other.becomes(2), "an event may be destroyed while streams wait for it");
   drain(a, "waits");
   CALL(destroy_stream, free_stream);
 }
 
-// A wait is for the last record when `wait` was called, not when the stream comes to it.
+// A wait uses the last record at the `wait` call, not when the stream reaches it.
 void check_recorded(void* a, void* b) {
   const Word gate, hold, passed;
   void* event = nullptr;
@@ -221,7 +221,7 @@ void check_destroy_stream() {
   need(passed.becomes(1), "what is enqueued on a stream goes on after destroy_stream");
 }
 
-// The host sees what was copied before a word was written, and streams what the host wrote.
+// The host sees data copied before a word was written; streams see data written before the word.
 void check_order(void* stream) {
   constexpr size_t kBytes = size_t{1} << 20;
   const Word there, back;
@@ -305,7 +305,7 @@ void check_threads(int index) {
   for (auto& thread : threads) thread.join();
 }
 
-// Integers have no mantissa. A float whose bits are all 1, but for the sign, is a NaN.
+// Integers have no mantissa. A float whose bits are all 1, except the sign, is a NaN.
 struct TypeRow {
   hetcclDataType_t type;
   const char* name;
@@ -335,7 +335,7 @@ constexpr OpRow kOps[] = {{hetcclSum, "sum"}, {hetcclProd, "prod"}, {hetcclMax, 
                           {hetcclMin, "min"}, {hetcclAvg, "avg"},   {hetcclBand, "band"},
                           {hetcclBor, "bor"}, {hetcclBxor, "bxor"}};
 
-// A value as an element, rounded to nearest even. No value is zero with a sign, or subnormal.
+// A value as an element, rounded to nearest even. No value is a negative zero or subnormal.
 uint64_t bits_of(const TypeRow& row, double value) {
   if (std::isnan(value)) return (uint64_t{1} << (row.mantissa + row.exponent)) - 1;
   if (value == 0) return 0;
@@ -363,7 +363,7 @@ template <typename T>
 T value_of(const TypeRow& row, hetcclRedOp_t op, size_t i, size_t s, size_t n) {
   const bool adds = op == hetcclSum || op == hetcclAvg;
   if constexpr (std::is_floating_point_v<T>) {
-    // Ties: their sums depend on the order, and on where they are rounded.
+    // Ties: their sums depend on the order, and on the points of rounding.
     const T unit = std::ldexp(T{1}, row.mantissa + 1);
     const T ties[3][3] = {{unit, 1, 1}, {unit, 1, 0}, {unit + 2, 1, 0}};
     const size_t turn = i % 11;
@@ -404,7 +404,7 @@ T expected(const TypeRow& row, hetcclRedOp_t op, size_t i, size_t n, uint32_t di
   return static_cast<T>(result / static_cast<T>(divisor));
 }
 
-// The stream waits first: reduce returns nonetheless, and has read the list by then.
+// The stream waits first: reduce must return nonetheless, and must have read the list by then.
 template <typename T>
 void check_reduction(void* stream, const TypeRow& row, const OpRow& op, size_t n) {
   constexpr size_t kCount = 1003, kRoom = 1024;
@@ -415,7 +415,7 @@ void check_reduction(void* stream, const TypeRow& row, const OpRow& op, size_t n
     sources.push_back(static_cast<char*>(pinned(bytes)));
     for (size_t i = 0; i < kCount; ++i) {
       const uint64_t bits = bits_of(row, value_of<T>(row, op.op, i, s, n));
-      std::memcpy(sources[s] + i * row.bytes, &bits, row.bytes);  // of little endian
+      std::memcpy(sources[s] + i * row.bytes, &bits, row.bytes);  // little endian
     }
   }
   auto* memory = static_cast<char*>(allocated(2 * kRoom * row.bytes));
@@ -424,7 +424,7 @@ void check_reduction(void* stream, const TypeRow& row, const OpRow& op, size_t n
   addresses[own] = memory;
   hetcclDeviceReduction work{};
   work.size = sizeof work;
-  work.result = n == 2 ? memory + kRoom * row.bytes : memory;  // else in place
+  work.result = n == 2 ? memory + kRoom * row.bytes : memory;  // otherwise in place
   work.sources = addresses.data();
   work.n_sources = n;
   work.count = kCount;
@@ -438,7 +438,7 @@ void check_reduction(void* stream, const TypeRow& row, const OpRow& op, size_t n
   CALL(reduce, stream, &work);
   std::memset(back, 0, bytes);
   addresses.assign(n, back);
-  work = {};  // neither is read any more
+  work = {};  // the call must have read both by now
   CALL(copy, stream, back, result, bytes);
   gate.set(1);
   drain(stream, "reductions");
@@ -455,7 +455,7 @@ void check_reduction(void* stream, const TypeRow& row, const OpRow& op, size_t n
   CALL(free, memory);
 }
 
-// Returns how many pairs of type and operator it claims, all of which are right.
+// Returns the number of pairs of type and operator that it claims; all of them must be right.
 int check_reductions(void* stream) {
   int pairs = 0;
   if (device->reduce == nullptr) return pairs;
@@ -473,7 +473,7 @@ int check_reductions(void* stream) {
   return pairs;
 }
 
-// A text of a description.
+// Whether a text of a description is valid.
 template <size_t kBytes>
 bool is_text(const char (&text)[kBytes]) {
   const size_t length = strnlen(text, kBytes);
@@ -492,7 +492,7 @@ hetcclDeviceDescription described(int index) {
   return description;
 }
 
-// Sets the thread's device.
+// Tests `use` and `current` on this thread.
 void check_use(int index) {
   int current = 0;
   CALL(use, index);
@@ -532,7 +532,7 @@ void check_device(int index) {
               description.bus_id, reductions);
 }
 
-// The whole struct, as hetccl makes it: an adaptor may have been compiled with a shorter one.
+// Copies to a whole struct, as hetccl does: an adaptor may have been compiled with a shorter one.
 template <typename Table>
 const Table* as_compiled(const Table* given) {
   if (given == nullptr) return nullptr;

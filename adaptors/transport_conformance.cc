@@ -1,9 +1,9 @@
-// Tests the transport of an adaptor (hetccl/adaptor.h), which it loads as hetccl does. Needs
-// nothing of hetccl but the header:
+// Tests an adaptor's transport (hetccl/adaptor.h), which it loads as hetccl does. Needs only the
+// header of hetccl:
 //   g++ -std=c++17 -pthread -I.../include transport_conformance.cc -ldl -o transport_conformance
 //   transport_conformance ADAPTOR.so [IP ADDRESS OF THIS HOST]
-// Opens two transports in one process. Says what it has checked, and what it has measured; ends
-// with status 1 at the first rule that is broken, 2 where it cannot begin.
+// Opens two transports in one process. Prints its checks and measurements. Exit status: 1 at the
+// first broken rule, 2 if it cannot start.
 #include <dlfcn.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -75,7 +75,7 @@ struct Transport {
   Bytes address;
 };
 
-// What ends a connect.
+// Ends a connect.
 struct Limit {
   Clock::time_point end;
   static int passed(void* limit) { return Clock::now() > static_cast<Limit*>(limit)->end ? 1 : 0; }
@@ -101,7 +101,7 @@ struct Counts {
   int code = 0;
 };
 
-// A channel between two transports, or one and itself.
+// A channel between two transports, or between one and itself.
 struct Pair {
   Pair(const Transport& first, const Transport& second, uint8_t number)
       : transports{&first, &second} {
@@ -111,7 +111,7 @@ struct Pair {
     other.join();
     need(channels[0] != nullptr && channels[1] != nullptr, "connect makes a channel");
   }
-  // Whose ends have been made.
+  // Takes ends that have been made.
   Pair(const Transport& first, const Transport& second, const std::array<void*, 2>& made)
       : transports{&first, &second}, channels(made) {}
   ~Pair() {
@@ -154,7 +154,7 @@ struct Pair {
       need(Clock::now() < end, rule);
     }
   }
-  // Until both ends have completed all that was posted.
+  // Waits until both ends have completed all posts.
   void finish(const std::string& rule) {
     until(rule, [&] {
       bool done = true;
@@ -166,7 +166,7 @@ struct Pair {
       return done;
     });
   }
-  // Until nothing moves for a while.
+  // Waits until nothing has moved for a while.
   void settle() const {
     const auto end = Clock::now() + kDeadline;
     for (auto quiet = Clock::now(); Clock::now() - quiet < milliseconds(30);) {
@@ -279,7 +279,7 @@ void check_wakes(const Transport& a, const Transport& b) {
   std::printf("who sleeps on the descriptor is woken\n");
 }
 
-// Memory that nobody may touch once it is gone.
+// Memory that must not be accessed once it is unmapped.
 struct Mapped {
   explicit Mapped(size_t its_bytes) : bytes(its_bytes) {
     data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -298,7 +298,7 @@ void check_close(const Transport& a, const Transport& b) {
   for (const size_t bytes : {size_t{96}, size_t{50'000}, size_t{8} << 20}) {
     for (const int steps : {0, 1, 5, 50}) {
       Pair pair(a, b, number++);
-      Mapped kept(bytes);  // of the end that stays
+      Mapped kept(bytes);  // belongs to the end that stays
       {
         Mapped out(bytes), in(bytes);
         pair.send(0, out.data, bytes);
@@ -340,7 +340,7 @@ void check_last_words(const Transport& a, const Transport& b) {
   std::printf("what was sent before a close arrives\n");
 }
 
-// Channels that are made at the same time, in any order, join the ends that have the same id.
+// Channels made at the same time, in any order, must join the ends with the same id.
 void check_crowd(const Transport& a, const Transport& b) {
   constexpr size_t kChannels = 8, kBytes = 3000;
   std::array<std::array<void*, 2>, kChannels> made{};
@@ -420,7 +420,7 @@ void measure(const Transport& a, const Transport& b) {
       latency * 1e6, 320.0 * (1 << 20) / stream / 1e9);
 }
 
-// The whole struct, as hetccl makes it: an adaptor may have been compiled with a shorter one.
+// Copies to a whole struct, as hetccl does: an adaptor may have been compiled with a shorter one.
 template <typename Table>
 const Table* as_compiled(const Table* given) {
   if (given == nullptr) return nullptr;

@@ -1,4 +1,4 @@
-/* Which MPI job this process belongs to, as its launcher tells before MPI_Init. */
+/* Identifies the MPI job of this process before MPI_Init, from its launcher. */
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,7 @@ static uint64_t hash_of(const char* text, uint64_t before) {
   return hash;
 }
 
-/* The start of a file in /proc, which ends with a 0; returns its length. */
+/* Reads the start of a file in /proc and appends a 0; returns its length. */
 static size_t read_process(int pid, const char* name, char* text, size_t room) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
@@ -26,7 +26,7 @@ static size_t read_process(int pid, const char* name, char* text, size_t room) {
   return length;
 }
 
-/* 0: it is not known. */
+/* Returns 0 if unknown. */
 static int parent_of(int pid) {
   char text[512];
   int parent = 0;
@@ -36,8 +36,9 @@ static int parent_of(int pid) {
   return parent;
 }
 
-/* Hydra, which starts MPICH's jobs, sets no variable that names the job. Its proxy on each host is
- * an ancestor of the ranks, and its arguments have the address of the job's mpiexec. */
+/* Hydra, which starts MPICH's jobs, sets no variable that identifies the job. Its proxy on each
+ * host is an ancestor of the ranks, and the proxy's arguments contain the address of the job's
+ * mpiexec. */
 static uint64_t job_of_hydra(void) {
   static const char kProxy[] = "hydra_pmi_proxy", kOption[] = "--control-port";
   char text[4096];
@@ -51,7 +52,7 @@ static uint64_t job_of_hydra(void) {
   return 0;
 }
 
-/* 0: not all of these are set. */
+/* Returns 0 unless all of these are set. */
 static uint64_t job_of_variables(const char* name, const char* more) {
   const char* value = getenv(name);
   const char* second = more != NULL ? getenv(more) : "";
@@ -59,9 +60,9 @@ static uint64_t job_of_variables(const char* name, const char* more) {
   return hash_of(second, hash_of(".", hash_of(value, 0)));
 }
 
-/* The same number on all ranks of an MPI job, on any host, and another one in each job; 0: nothing
- * tells. The launcher that started this process itself comes first: the variables of others may be
- * inherited. */
+/* Returns a number that is the same on all ranks of an MPI job, on any host, and different for each
+ * job; 0 if there is no evidence. The launcher that started this process itself comes first,
+ * because the variables of others may be inherited. */
 static uint64_t find_job(void) {
   uint64_t job = job_of_variables("I_MPI_HYDRA_UUID", NULL);
   if (job == 0) job = job_of_hydra();

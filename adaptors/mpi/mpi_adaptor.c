@@ -1,8 +1,9 @@
-/* Collectives of a cluster by MPI, for hetccl: any MPI, whose library the process is started with.
+/* Collectives of a cluster by MPI, for hetccl: by the MPI whose library the process is started
+ * with.
  *
- * The process belongs to an MPI job (mpirun); MPI_Init may have been called, with
- * MPI_THREAD_MULTIPLE, or this calls it. The ranks of a cluster find each other by messages in
- * MPI_COMM_WORLD with tags from kTag on, which programs should leave alone. */
+ * The process must belong to an MPI job (mpirun). If the program has not called MPI_Init, with
+ * MPI_THREAD_MULTIPLE, the adaptor does. The ranks of a cluster find each other by messages in
+ * MPI_COMM_WORLD with tags from kTag on, which programs should not use. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -33,27 +34,27 @@ enum {
 };
 static const char kMagic[8] = "hcclmpi";
 
-/* What the ranks of a cluster meet by. */
+/* The id by which the ranks of a cluster meet. */
 typedef struct {
   char magic[8];
-  uint64_t process; /* a random number: which process made the id */
+  uint64_t process; /* random number of the process that made the id */
   int32_t leader;   /* its rank in MPI_COMM_WORLD */
   int32_t world;    /* the size of its MPI_COMM_WORLD */
-  int64_t number;   /* of the ids that it has made */
+  int64_t number;   /* count of the ids that it has made */
 } Id;
 
 typedef struct {
   MPI_Comm comm;
   int rank;
-  int n_under_way; /* calls */
+  int n_under_way; /* in calls */
 } Cluster;
 
-/* A part of a call. MPI reads and writes memory of its own: it ends no call, so the caller's
- * buffers would not be safe once a communicator is destroyed. */
+/* A part of a call. MPI reads and writes memory of the adaptor's own: MPI cannot end a call, so the
+ * caller's buffers would be unsafe after `destroy`. */
 typedef struct {
   MPI_Request request;
   char* memory;
-  void* out; /* where the result goes, or NULL */
+  void* out; /* destination of the result, or NULL */
   size_t bytes;
 } Part;
 
@@ -62,13 +63,14 @@ typedef struct {
   int n_parts, room;
 } Request;
 
-/* Communicators, and threads that are in MPI to make one. An init that has failed counts for ever:
- * its messages are still under way. */
+/* Number of communicators, and of threads that are in MPI to make one. A failed init counts for
+ * ever, because its messages are still pending. */
 static int live;
-static int closing;      /* this adaptor's `finalize` has begun: nothing new begins */
+static int closing;      /* `finalize` has begun: nothing new may begin */
 static int finalizing;   /* MPI_Finalize has begun */
-static pid_t owner;      /* the process whose `finalize` may call MPI_Finalize: no forked child */
-static uint64_t process; /* of the ids that this process makes */
+static pid_t owner;      /* the process whose `finalize` may call MPI_Finalize; not a forked
+                            child */
+static uint64_t process; /* in the ids that this process makes */
 static char version[64];
 
 static const char* error_text(int code) {
@@ -91,8 +93,8 @@ static const char* error_text(int code) {
 
 /* --- the process */
 
-/* At exit. Where a communicator is left MPI_Finalize may wait for other ranks for ever, and a
- * thread in MPI would abort the process. A forked child inherits this, but not MPI. */
+/* Runs at exit. While a communicator exists, MPI_Finalize might wait for other ranks for ever, and
+ * a thread in MPI would abort the process. A forked child inherits this handler, but not MPI. */
 static void finalize(void) {
   int done = 0;
   if (getpid() != owner) return;
@@ -101,7 +103,8 @@ static void finalize(void) {
   if (!done && __atomic_load_n(&live, __ATOMIC_SEQ_CST) == 0) MPI_Finalize();
 }
 
-/* MPI_Finalize begins with this, whoever calls it: then this adaptor's threads leave MPI alone. */
+/* MPI_Finalize begins with this callback, whoever calls it. From then on this adaptor's threads do
+ * not call MPI. */
 static int note_finalize(MPI_Comm comm, int key, void* value, void* extra) {
   (void)comm, (void)key, (void)value, (void)extra;
   __atomic_store_n(&finalizing, 1, __ATOMIC_SEQ_CST);
@@ -114,7 +117,7 @@ static void watch_finalize(void) {
     MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
 }
 
-/* Open MPI's plugins look for its symbols among the process's own. */
+/* Open MPI's plug-ins look for its symbols among the process's global ones. */
 static void show_symbols(void) {
   Dl_info mpi;
   if (dladdr((const void*)&MPI_Init_thread, &mpi) != 0)
@@ -131,7 +134,7 @@ static void leave(void) {
   __atomic_fetch_sub(&live, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Keeps `finalize` from MPI_Finalize until `leave`; 0: it is too late. */
+/* Keeps `finalize` from calling MPI_Finalize until `leave`. Returns 0 if it is too late. */
 static int enter(void) {
   __atomic_fetch_add(&live, 1, __ATOMIC_SEQ_CST);
   if (!__atomic_load_n(&closing, __ATOMIC_SEQ_CST) && !is_finalized()) return 1;
@@ -187,7 +190,7 @@ static int make_id(int n_ranks, void* out) {
   return code;
 }
 
-/* Of no other cluster that is being formed, where MPI has enough tags for all leaders. */
+/* A tag that no other forming cluster uses, provided MPI has enough tags for all leaders. */
 static int tag_of(const Id* id) {
   int* most = NULL;
   int found = 0, size = 0;
@@ -204,7 +207,7 @@ static int64_t now_ms(void) {
   return time.tv_sec * (int64_t)1000 + time.tv_nsec / 1000000;
 }
 
-/* What the request uses must live on where this times out: MPI may write it later. */
+/* On a timeout, memory that the request uses must stay alive: MPI may write to it later. */
 static int wait_until(MPI_Request* request, int64_t end_ms) {
   int done = 0, code = MPI_SUCCESS;
   if (is_finalized()) return kFinalized;
@@ -216,7 +219,7 @@ static int wait_until(MPI_Request* request, int64_t end_ms) {
   return code;
 }
 
-/* Messages in which a cluster is formed, kept where one of them is given up. */
+/* Messages that form a cluster. They are kept if one of them is given up. */
 typedef struct {
   Id id;
   int32_t rank, world;
@@ -247,8 +250,8 @@ static int add_member(int* members, int n_ranks, const Hello* hello) {
   return MPI_SUCCESS;
 }
 
-/* The leader learns each member's rank in the world, and tells all of them. Only a leader receives
- * what is sent with its own tag, and members receive from their leader. A message with another id
+/* The leader learns each member's rank in MPI_COMM_WORLD and tells all members. Only the leader
+ * receives messages with its own tag; members receive from their leader. A message with another id
  * comes from an init that has been given up, or from another job's communicator. */
 static int lead(Meeting* meeting, const Id* id, int n_ranks, int64_t end_ms) {
   const int bytes = n_ranks * (int)sizeof *meeting->members;
@@ -269,8 +272,8 @@ static int lead(Meeting* meeting, const Id* id, int n_ranks, int64_t end_ms) {
   return MPI_SUCCESS;
 }
 
-/* Whether the id's leader can be another process of this one's job. The leader's rank in another
- * job may be that of any process here. */
+/* Whether the id's leader can be another process of this job. A leader of another job may have the
+ * same rank as any process here. */
 static int check_leader(const Id* id, int my_world_rank) {
   int world = 0;
   const int code = MPI_Comm_size(MPI_COMM_WORLD, &world);
@@ -311,7 +314,7 @@ static int join(const Id* id, int n_ranks, int rank, int64_t end_ms, MPI_Comm* c
   if (code != MPI_SUCCESS) return code;
   code =
       rank == 0 ? lead(meeting, id, n_ranks, end_ms) : follow(meeting, id, n_ranks, rank, end_ms);
-  if (code != MPI_SUCCESS) return code; /* the meeting stays: see wait_until */
+  if (code != MPI_SUCCESS) return code; /* the meeting is leaked: see wait_until */
   code = make_communicator(meeting->members, n_ranks, tag_of(id), comm);
   free(meeting->members);
   free(meeting);
@@ -326,8 +329,8 @@ static int make_cluster(const Id* id, int n_ranks, int rank, int64_t timeout_ms,
   return MPI_Comm_set_errhandler(cluster->comm, MPI_ERRORS_RETURN);
 }
 
-/* What fails stays entered: other ranks may be waiting in MPI, which MPI_Finalize would wait for.
- */
+/* After a failure the thread stays counted: other ranks may be waiting in MPI, and MPI_Finalize
+ * would wait for them. */
 static int init(const void* bytes, int n_ranks, int rank, int64_t timeout_ms, void** out) {
   Id id;
   memcpy(&id, bytes, sizeof id);
@@ -344,8 +347,8 @@ static int init(const void* bytes, int n_ranks, int rank, int64_t timeout_ms, vo
   return MPI_SUCCESS;
 }
 
-/* Calls that are under way keep their memory, and MPI their communicator: MPI_Finalize would wait
- * for other ranks, so it is not called by this adaptor then. */
+/* Pending calls keep their memory and MPI communicator. MPI_Finalize would wait for other ranks, so
+ * this adaptor does not call it in that case. */
 static void destroy(void* communicator) {
   Cluster* cluster = communicator;
   if (cluster->n_under_way > 0 || is_finalized()) return;
@@ -356,7 +359,7 @@ static void destroy(void* communicator) {
 
 /* --- calls */
 
-/* A part with memory for these bytes, which holds those of `in` if there is one. */
+/* Adds a part with `bytes` of memory, a copy of `in` if there is one. */
 static Part* add_part(Request* request, size_t bytes, const void* in, void* out) {
   if (request->n_parts == request->room) {
     const int room = request->room == 0 ? 4 : 2 * request->room;
@@ -390,7 +393,7 @@ static int receive_part(const Cluster* cluster, Part* part, int peer, int tag) {
                    &part->request);
 }
 
-/* Begins `n` elements of one piece, that are at these places. */
+/* Begins a call for `n` elements of one piece at these addresses. */
 typedef int Begin(const Cluster*, const hetcclLibraryWork*, const hetcclLibraryPiece*,
                   const void* send, void* recv, int n, Request*);
 
@@ -534,7 +537,8 @@ static int test(void* communicator, void* request, int* done) {
 
 /* --- the table */
 
-/* The MPI's version and, since two jobs have two MPI_COMM_WORLDs, the job. */
+/* The version consists of the MPI's version and the job, since two jobs have separate
+ * MPI_COMM_WORLDs. */
 static void set_version(void) {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;

@@ -1,5 +1,5 @@
-/* Types and operators, as MPI has them. One file includes this: it has the operators' state,
- * and has included mpi.h before. */
+/* hetccl's types and operators in MPI's terms. Only one file may include this, since it holds the
+ * operators' state; it must have included mpi.h before. */
 #pragma once
 
 #include <stddef.h>
@@ -30,7 +30,7 @@ static MPI_Datatype type_of(hetcclDataType_t type) {
       return MPI_DOUBLE;
     case hetcclFloat16:
     case hetcclBfloat16:
-      return MPI_UINT16_T; /* moved, not reduced */
+      return MPI_UINT16_T; /* moved only, not reduced */
     case hetcclUint8:
     case hetcclFloat8e4m3:
     case hetcclFloat8e5m2:
@@ -40,7 +40,7 @@ static MPI_Datatype type_of(hetcclDataType_t type) {
   }
 }
 
-/* Of an element of `work`. Types that the adaptor does not know are moved as bytes. */
+/* Bytes of an element of `work`. Types that the adaptor does not know are moved as bytes. */
 static size_t size_of(const hetcclLibraryWork* work) {
   const size_t end = offsetof(hetcclLibraryWork, element_bytes) + sizeof work->element_bytes;
   const MPI_Datatype type = type_of(work->type);

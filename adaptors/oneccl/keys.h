@@ -12,8 +12,8 @@
 #include "hetccl/adaptor.h"
 
 typedef struct {
-  size_t bytes;     /* of an element; 0: elements are reduced as they are */
-  size_t key_bytes; /* oneCCL has no integers of 16 bits */
+  size_t bytes;     /* of an element; 0: elements are reduced without keys */
+  size_t key_bytes; /* oneCCL lacks 16-bit integers */
   int64_t magnitude, infinity;
 } KeyForm;
 
@@ -36,7 +36,7 @@ static int64_t load_integer(const char* at, size_t bytes) {
   return memcpy(&eight, at, 8), eight;
 }
 
-/* The low bytes come first, as on all of oneCCL's processors. */
+/* Little endian, as on all processors that oneCCL supports. */
 static void store_integer(char* at, size_t bytes, int64_t value) {
   memcpy(at, &value, bytes);
 }

@@ -1,6 +1,6 @@
-/* Intel oneCCL's C API: the calls that the adaptor makes, loaded at run time, and oneCCL's numbers
- * for types and operators. The declarations are those of oneapi/ccl.h of oneCCL 2022.2. One file
- * includes this: it has the library's state. */
+/* The part of Intel oneCCL's C API that the adaptor calls, loaded at run time, with oneCCL's
+ * numbers for types and operators. The declarations are those of oneapi/ccl.h in oneCCL 2022.2.
+ * Only one file may include this, since it holds the library's state. */
 #pragma once
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ typedef struct {
   char text[4096];
 } UniqueId;
 typedef void* Comm;
-typedef void* Stream; /* NULL: of the host */
+typedef void* Stream; /* NULL: the host's */
 enum { kInt8, kUint8, kInt32, kUint32, kInt64, kUint64, kFloat16, kFloat32, kFloat64, kBfloat16 };
 enum { kSum, kProd, kMax, kMin };
 
@@ -39,10 +39,10 @@ static struct {
 
 static struct {
   char version[64];
-  char why_not[512]; /* why it cannot be used; empty: it can */
+  char why_not[512]; /* why it cannot be used; empty if it can */
 } found = {.version = "not loaded"};
 
-/* oneCCL's leader listens on the first interface that is not the loopback: there may be none. */
+/* oneCCL's leader listens on the first interface other than the loopback, which may not exist. */
 static int has_only_loopback(void) {
   struct ifaddrs* all = NULL;
   int only = 1;
@@ -55,8 +55,8 @@ static int has_only_loopback(void) {
   return only;
 }
 
-/* CCL_WORKER_OFFLOAD: without it, calls of two communicators at the same time fail. CCL_YIELD:
- * ranks that wait leave their cores to others. Values that the user has set stay. */
+/* CCL_WORKER_OFFLOAD: without it, concurrent calls of two communicators fail. CCL_YIELD: waiting
+ * ranks leave their cores to others. Keeps values that the user has set. */
 static void set_environment(void) {
   static const char* const kDefaults[][2] = {{"CCL_PLUGIN", "ONECCL_LEGACY_CPU"},
                                              {"CCL_ATL_TRANSPORT", "ofi"},
@@ -68,7 +68,7 @@ static void set_environment(void) {
   if (has_only_loopback()) setenv("CCL_KVS_IFACE", "lo", 0);
 }
 
-/* Returns an empty text, or the reason. */
+/* Returns "", or the reason for a failure. */
 static const char* find_calls(void* library) {
   const struct {
     void* call;
@@ -91,7 +91,7 @@ static const char* find_calls(void* library) {
   return "";
 }
 
-/* Returns an empty text, or the reason. */
+/* Returns "", or the reason for a failure. */
 static const char* try_to_load(void) {
   const char* path = getenv("ONECCL_LIBRARY");
   int number = 0;
@@ -100,7 +100,7 @@ static const char* try_to_load(void) {
   if (library == NULL) return dlerror();
   const char* reason = find_calls(library);
   if (*reason != 0) return reason;
-  const int code = ccl.get_version(&number); /* loads what serves CPUs */
+  const int code = ccl.get_version(&number); /* loads the part that serves CPUs */
   if (code != 0) return ccl.error_string(code);
   snprintf(found.version, sizeof found.version, "%d.%d.%d", number / 10000, number / 100 % 100,
            number % 100);
@@ -118,7 +118,7 @@ static void load_oneccl(void) {
   pthread_once(&once, load_once);
 }
 
-/* Of an element of `work`. */
+/* Bytes of an element of `work`. */
 static size_t size_of(const hetcclLibraryWork* work) {
   const size_t end = offsetof(hetcclLibraryWork, element_bytes) + sizeof work->element_bytes;
   switch (work->type) {
@@ -144,7 +144,7 @@ static size_t size_of(const hetcclLibraryWork* work) {
   return work->size >= end && work->element_bytes > 0 ? work->element_bytes : 1;
 }
 
-/* -1: oneCCL does not reduce it. */
+/* Returns -1 if oneCCL cannot reduce the type. */
 static int type_of(hetcclDataType_t type) {
   switch (type) {
     case hetcclInt8:

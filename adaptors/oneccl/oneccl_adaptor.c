@@ -3,11 +3,10 @@
  * It loads libccl.so.2 at run time, from the path in ONECCL_LIBRARY or by its name, so it builds
  * without oneCCL.
  *
- * A call of oneCCL blocks, and cannot be aborted: it spins for ever once a peer is dead. So each
+ * A call of oneCCL blocks and cannot be aborted: it spins for ever once a peer is dead. So each
  * communicator has a thread (`serve`) that makes all its calls, in the order of `start`. The thread
- * reads and writes memory of the adaptor alone: `start` copies inputs into it, `test` copies
- * results out. If a call is under way, `destroy` leaks the thread and all that it may still write.
- */
+ * accesses only the adaptor's memory: `start` copies inputs into it, `test` copies results out. If
+ * a call is pending, `destroy` leaks the thread and all memory that it may still write. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -34,7 +33,7 @@ enum {
 };
 static const char kMagic[8] = "oneccl1";
 
-/* What the ranks of a cluster meet by. */
+/* The id by which the ranks of a cluster meet. */
 typedef struct {
   char text[HETCCL_ADAPTOR_ID_BYTES - 24]; /* oneCCL's id: the leader's address and port */
   char magic[8];
@@ -79,7 +78,7 @@ static int reduces(hetcclDataType_t type, hetcclRedOp_t op) {
   return type_of(type) >= 0 && op_of(op) >= 0;
 }
 
-/* --- calls, as a communicator's thread makes them */
+/* --- calls on a communicator's thread */
 
 typedef enum { kKeep, kReduceAll, kReduceTo, kBroadcastFrom, kSendTo, kReceiveFrom } Action;
 
@@ -88,7 +87,7 @@ typedef struct {
   Action action;
   int peer; /* or root */
   char* memory;
-  size_t n; /* elements of the reduction, else bytes */
+  size_t n; /* elements in a reduction, else bytes */
 } Step;
 
 /* All messages of a rank, in one call of oneCCL. */
@@ -106,9 +105,9 @@ typedef struct {
 
 typedef struct Call {
   struct Call* next;
-  int done, code; /* with the cluster's mutex */
-  size_t size;    /* of the caller's elements */
-  int type, op;   /* of the reduction, as oneCCL has them */
+  int done, code; /* guarded by the cluster's mutex */
+  size_t size;    /* of an element of the caller's */
+  int type, op;   /* oneCCL's, for reductions */
   KeyForm form;
   Step* steps;
   Result* results;
@@ -117,12 +116,12 @@ typedef struct Call {
 } Call;
 
 typedef struct {
-  pthread_mutex_t mutex; /* guards what follows, up to `calls` */
+  pthread_mutex_t mutex; /* guards the members below, up to `calls` */
   pthread_cond_t changed;
-  int ready, code; /* of the init */
+  int ready, code; /* results of the init */
   int ended;
-  Call* calls; /* started, and not yet tested to their end */
-  Comm comm;   /* of the thread */
+  Call* calls; /* started, and not yet tested to completion */
+  Comm comm;   /* used by the thread */
   UniqueId id;
   int rank, n_ranks;
   pthread_t thread;
@@ -159,14 +158,14 @@ static int make_call(const Cluster* cluster, const Call* call) {
   return code;
 }
 
-/* With the mutex held. */
+/* Requires the mutex. */
 static Call* next_call(const Cluster* cluster) {
   Call* call = cluster->calls;
   while (call != NULL && call->done) call = call->next;
   return call;
 }
 
-/* The thread of a communicator. */
+/* Runs on a communicator's thread. */
 static void* serve(void* argument) {
   Cluster* cluster = argument;
   const int code =
@@ -193,8 +192,8 @@ static void* serve(void* argument) {
 
 /* --- clusters */
 
-/* A thread that takes no signals, so that a write to a leader that is gone does not end the process
- * by SIGPIPE. The threads that oneCCL starts inherit this. */
+/* Starts a thread that blocks signals, so that a write to a dead leader does not end the process by
+ * SIGPIPE. Threads that oneCCL starts inherit this. */
 static int start_thread(pthread_t* thread, void* (*body)(void*), void* argument) {
   sigset_t all, before;
   sigfillset(&all);
@@ -215,7 +214,7 @@ static void* ask_for_id(void* argument) {
   return NULL;
 }
 
-/* oneCCL's id is a short text, such as "192.0.2.2_4096". */
+/* oneCCL's id is a short text, for example "192.0.2.2_4096". */
 static int make_id(int n_ranks, void* out) {
   Making making = {0};
   Id id = {0};
@@ -234,7 +233,8 @@ static int make_id(int n_ranks, void* out) {
   return 0;
 }
 
-/* Two ranks of one process would wait for each other for ever: an id serves once in a process. */
+/* Fails if this process has used the id: two ranks of one process would wait for each other for
+ * ever. */
 static int note_id(const Id* id) {
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   static struct Noted {
@@ -292,7 +292,8 @@ static struct timespec time_in(int64_t ms) {
   return time;
 }
 
-/* After a timeout the thread and its cluster are leaked: oneCCL's init cannot be ended. */
+/* After a timeout the thread and its cluster are leaked, because oneCCL's init cannot be aborted.
+ */
 static int wait_for_init(Cluster* cluster, int64_t timeout_ms) {
   const struct timespec end = time_in(timeout_ms);
   int waited = 0;
@@ -346,8 +347,8 @@ static void free_call(Call* call) {
   free(call);
 }
 
-/* oneCCL's communicator stays: onecclCommDestroy waits for all ranks in the leader's process, and
- * aborts another's if the leader's has ended. */
+/* Leaks oneCCL's communicator: onecclCommDestroy waits for all ranks in the leader's process, and
+ * in others aborts the process if the leader's has ended. */
 static void destroy(void* communicator) {
   Cluster* cluster = communicator;
   pthread_mutex_lock(&cluster->mutex);
@@ -370,7 +371,7 @@ static void destroy(void* communicator) {
 
 /* --- start and test */
 
-/* oneCCL refuses NULL, also where there is nothing to move. */
+/* oneCCL refuses NULL, even if there is nothing to move. */
 static void* new_memory(size_t bytes) {
   return malloc(bytes > 0 ? bytes : 1);
 }
@@ -425,7 +426,7 @@ static int add_pieces(const Cluster* cluster, Call* call, const hetcclLibraryWor
   return code;
 }
 
-/* Nothing is complete before all ranks have given their byte. */
+/* A barrier: it completes only once all ranks have contributed a byte. */
 static int add_barrier(Call* call) {
   char* memory = calloc(1, 1);
   if (memory == NULL) return kNoMemory;
@@ -441,7 +442,7 @@ static size_t sum_of(const size_t* sizes, int n) {
   return sum;
 }
 
-/* Messages of a peer lie behind each other, in their order; peers in the order of their ranks. */
+/* Messages of one peer are contiguous, in order; peers are in rank order. */
 static void place_messages(const Cluster* cluster, Call* call, const hetcclLibraryWork* work) {
   const Exchange* all = call->exchange;
   char *send_to = all->sent, *receive_from = all->received;

@@ -16,10 +16,10 @@
 
 enum { kDevices = 4 };
 
-/* A point in a stream: reached once that many marks of it have been passed. */
+/* A point in a stream, reached once that many of its marks have been passed. */
 typedef struct {
   atomic_uint marked, passed;
-  atomic_int users; /* the handle, and what is enqueued */
+  atomic_int users; /* the handle, and enqueued work */
 } Event;
 
 typedef enum { kCopy, kWaitWord, kWriteWord, kRecord, kWait, kCallHost, kEnd, kReduce } Kind;
@@ -52,7 +52,7 @@ static void forget_event(Event* event) {
   if (atomic_fetch_sub(&event->users, 1) == 1) free(event);
 }
 
-/* Waits for what comes from another thread: a device would have its own way. */
+/* Pauses while waiting for another thread; a real device would have its own way. */
 static void pause_for(unsigned turns) {
   if (turns > 64) sched_yield();
 }
@@ -239,7 +239,7 @@ static int free_memory(void* memory) {
 }
 
 static int pin(void* memory, size_t bytes) {
-  (void)memory, (void)bytes; /* it is as good as it is */
+  (void)memory, (void)bytes; /* nothing to do: all memory here is the host's */
   return 0;
 }
 
@@ -339,7 +339,7 @@ __attribute__((visibility("default"))) const hetcclAdaptorTable* hetcclAdaptor(u
       .write_word = write_word,
       .copy = copy,
       .call_host = call_host,
-#ifdef THREADS_REDUCE /* else hosts reduce for the device, all types */
+#ifdef THREADS_REDUCE /* otherwise hosts reduce all types for the device */
       .reduces = reduces,
       .reduce = reduce,
 #endif

@@ -1,4 +1,4 @@
-/* A code over bytes that only who knows the key can make: BLAKE2s with a key (RFC 7693). */
+/* Keyed BLAKE2s (RFC 7693): a code over bytes that can be made only with the key. */
 #pragma once
 
 #include <stddef.h>
@@ -9,7 +9,7 @@ enum { kProofBytes = 32, kProofKeyBytes = 32, kProofBlock = 64 };
 
 typedef struct {
   uint32_t state[8];
-  uint64_t bytes; /* taken, but for those in `block` */
+  uint64_t bytes; /* consumed, without those in `block` */
   size_t held;
   uint8_t block[kProofBlock];
 } Proof;
@@ -64,7 +64,7 @@ static inline void take_block(Proof* proof, int is_last) {
 static inline void add_to_proof(Proof* proof, const void* data, size_t bytes) {
   const uint8_t* next = data;
   while (bytes > 0) {
-    if (proof->held == kProofBlock) { /* more comes, so it is not the last */
+    if (proof->held == kProofBlock) { /* more follows, so this block is not the last */
       proof->bytes += kProofBlock;
       take_block(proof, 0);
       proof->held = 0;
@@ -93,7 +93,7 @@ static inline void end_proof(Proof* proof, uint8_t* code) {
   memcpy(code, proof->state, kProofBytes);
 }
 
-/* In a time that tells nothing of the codes. */
+/* Compares in constant time. */
 static inline int is_same_proof(const uint8_t* a, const uint8_t* b) {
   unsigned difference = 0;
   for (int i = 0; i < kProofBytes; ++i) difference |= (unsigned)(a[i] ^ b[i]);

@@ -1,4 +1,4 @@
-/* What the files of the adaptor by UCX share. */
+/* Declarations that the files of the UCX adaptor share. */
 #pragma once
 
 #include <pthread.h>
@@ -24,30 +24,30 @@ enum {
   kGuestMs = 10000, /* time for a hello */
   kDialMs = 3000,   /* time for a connection */
   kRedialMs = 50,
-  kLingerMs = 5000,      /* time for a peer to say that it has all */
-  kLastMs = 1000,        /* the same when the process ends */
-  kCancelMs = 5000,      /* time for UCX to let go of buffers */
-  kLookMs = 1,           /* between looks at sockets */
-  kDeafMs = 100,         /* without descriptors, until the next look at the listeners */
-  kAheadBytes = 1 << 20, /* sent ahead of receives, at most */
+  kLingerMs = 5000,      /* time for a peer to report that it has everything */
+  kLastMs = 1000,        /* the same, at the end of the process */
+  kCancelMs = 5000,      /* time for UCX to release buffers */
+  kLookMs = 1,           /* interval between looks at sockets */
+  kDeafMs = 100,         /* pause of the listeners without free descriptors */
+  kAheadBytes = 1 << 20, /* limit for data sent ahead of receives */
   kCreditBytes = kAheadBytes / 4,
-  kMostWaiting = 1 << 16, /* data that wait at the sender, of one channel */
-  kWorkerBytes = 1 << 10  /* the address of a UCX worker has no more */
+  kMostWaiting = 1 << 16, /* limit for messages of one channel that wait at the sender */
+  kWorkerBytes = 1 << 10  /* longest address of a UCX worker */
 };
 
 static const char kMagic[8] = "hcclux2";
 
-/* What both ends say over a socket before UCX. */
+/* The first message of each end over a socket, before UCX is used. */
 typedef struct {
   char magic[8];
   uint8_t id[HETCCL_TRANSPORT_ID_BYTES];
   uint8_t nonce[16];
-  uint64_t number; /* the sender's, of the channel */
-  uint64_t bytes;  /* of the address */
+  uint64_t number; /* the sender's number of the channel */
+  uint64_t bytes;  /* length of the address */
   uint8_t worker[kWorkerBytes];
 } Hello;
 
-/* Where a process listens. */
+/* An address that a process listens on. */
 typedef struct {
   uint8_t family, unused; /* 4 or 6 */
   uint16_t port;          /* big endian */
@@ -56,7 +56,7 @@ typedef struct {
 
 typedef enum { kData = 1, kCredit, kBye, kByeHeard } Kind;
 
-/* In front of every message. */
+/* Header of every message. */
 typedef struct {
   uint64_t to;    /* the receiver's number of the channel */
   uint64_t value; /* of data and byes: their number; of credit: bytes */
@@ -81,7 +81,7 @@ typedef struct {
   Post *first, *last;
 } Posts;
 
-/* What has come before its receive. */
+/* A message that has arrived before its receive. */
 typedef struct Arrival {
   struct Arrival* next;
   uint64_t number;
@@ -91,10 +91,10 @@ typedef struct Arrival {
   char data[];
 } Arrival;
 
-/* What an end sends: side 1's hello has its proof with it, side 0's comes after that, and side 1's
- * last byte says that it has taken side 0 for the end. A proof is a code by the channel's key over
- * both hellos, so nobody who lacks the key passes for an end, with whatever he has recorded, and
- * UCX sees the addresses of proven ends alone. */
+/* The words of an end. Side 1 sends its hello with its proof, side 0 sends its proof after that,
+ * and side 1's last byte says that it accepts side 0 as the other end. A proof is a code with the
+ * channel's key over both hellos. Without the key nobody can pass for an end, not even by replaying
+ * recorded words, and UCX sees only the addresses of proven ends. */
 typedef struct {
   Hello hello;
   uint8_t proof[kProofBytes];
@@ -102,47 +102,49 @@ typedef struct {
 } Words;
 enum { kProvenBytes = offsetof(Words, accepted), kAcceptedBytes };
 
-/* Who has connected to the listener, and may be anybody. */
+/* A client of the listener, which may be anybody. */
 typedef struct Guest {
   struct Guest* next;
   int fd;
-  size_t got; /* bytes of words */
+  size_t got; /* received bytes of words */
   uint64_t since_ms;
   const void* host; /* the `connect` that has answered, or NULL */
   Words words;
 } Guest;
 
-/* A UCX worker each: nothing else ends with it, and its peer is alone with it. */
+/* Each channel has a UCX worker of its own, which only its peer can reach and whose failure affects
+ * no other channel. */
 struct Channel {
   Channel* next;
   Transport* transport;
   ucp_worker_h worker;
-  ucp_ep_h ep; /* NULL: not connected yet */
+  ucp_ep_h ep; /* NULL while not connected */
   int socket;  /* closes when the peer's process ends */
   uint64_t number, their_number;
-  Posts sends, receives;                          /* not counted as complete */
-  int under_way;                                  /* posts that UCX has */
-  uint64_t sent, received;                        /* complete */
-  uint64_t next_send, next_number;                /* numbers: of posts, and of what comes */
-  uint64_t ahead, their_taken, taken, told_taken; /* bytes sent ahead: by this end, by the other */
+  Posts sends, receives;                          /* not yet counted as complete */
+  int under_way;                                  /* posts that UCX works on */
+  uint64_t sent, received;                        /* counts of completed posts */
+  uint64_t next_send, next_number;                /* numbers of the next post and the next
+                                                     arrival */
+  uint64_t ahead, their_taken, taken, told_taken; /* bytes sent ahead, by this end and by the
+                                                     other */
   Arrival* arrivals;                              /* by number */
   size_t held_bytes, waiting;                     /* of arrivals: here, and at the sender */
-  int gone, broken, closed, bye_came, bye_heard;  /* gone: nothing more comes */
+  int gone, broken, closed, bye_came, bye_heard;  /* gone: nothing more arrives */
   uint64_t closed_ms;
 };
 
 struct Transport {
   ucp_context_h context;
-  pthread_mutex_t mutex; /* connect comes from any thread: of all that follows */
+  pthread_mutex_t mutex; /* guards the members below: connect may run on any thread */
   int listeners[kMostHosts];
   int n_listeners;
   int epoll, bell, rung;
   int armed;
   uint64_t looked_ms;
-  uint64_t
-      deaf_until_ms; /* without descriptors: nobody is accepted; 0: the listeners are watched */
-  Guest* guests;     /* oldest first */
-  Channel* channels; /* those that are closed and linger, too */
+  uint64_t deaf_until_ms; /* listeners pause for lack of descriptors; 0: they are watched */
+  Guest* guests;          /* oldest first */
+  Channel* channels;      /* including closed ones that linger */
 };
 
 static inline uint64_t now_ms(void) {
@@ -151,7 +153,7 @@ static inline uint64_t now_ms(void) {
   return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Longer each time, up to 1 ms, without the mutex. */
+/* Sleeps without the mutex, longer each time, up to 1 ms. */
 static inline void rest(Transport* transport, int* us) {
   const struct timespec time = {0, *us * 1000L};
   pthread_mutex_unlock(&transport->mutex);
@@ -160,20 +162,20 @@ static inline void rest(Transport* transport, int* us) {
   if (*us < 1000) *us *= 2;
 }
 
-/* Of the files below each calls those before it alone. All but the calls of the table are called
- * with the mutex held. */
+/* Each file below calls only files above it. All functions except the table's are called with the
+ * mutex held. */
 
-/* ucx_guests.c: who connects to the listeners. */
+/* ucx_guests.c: clients of the listeners. */
 
 socklen_t address_of(const Where* where, struct sockaddr_storage* storage);
-/* `fd` wakes the thread that sleeps on the transport's descriptor. */
+/* Makes `fd` wake the thread that sleeps on the transport's descriptor. */
 void watch(Transport* transport, int fd);
 /* Listens on an address of this host, if it can. */
 int listen_at(Transport* transport, const char* host, Where* where);
-/* 1 once `wanted` bytes are there, of a hello and what comes after it; 0 before; -1 if they will
- * not be: the other end has gone, says more, or says what is none. */
+/* Returns 1 once `wanted` bytes of a hello and its successors have arrived, 0 before. Returns -1 if
+ * they will not: the other end is gone, has sent more, or has sent garbage. */
 int read_words(int fd, Words* words, size_t wanted, size_t* got);
-/* Takes who has come and what they have said; drops the oldest where there are too many. */
+/* Accepts guests and reads their words; drops the oldest if there are too many. */
 void look_at_guests(Transport* transport);
 void drop_guests(Transport* transport);
 
@@ -181,36 +183,36 @@ void drop_guests(Transport* transport);
 
 /* Sends a message of the adaptor's own. */
 void tell(Channel* channel, Kind kind, uint64_t value);
-/* What has come meets what is posted. */
+/* Matches arrivals with posted receives. */
 void match(Channel* channel);
-/* Frees posts and arrivals, once UCX has none. */
+/* Frees posts and arrivals. UCX must have released them. */
 void free_messages(Channel* channel);
-/* Calls of the table, which take the mutex. */
+/* Functions of the table, which take the mutex. */
 int post_send(void* channel, const void* data, size_t bytes);
 int post_receive(void* channel, void* data, size_t bytes);
 int completed(void* channel, uint64_t* sends, uint64_t* receives);
-/* UCX calls it. */
+/* UCX's callback. */
 ucs_status_t on_message(void* channel, const void* header, size_t header_bytes, void* data,
                         size_t bytes, const ucp_am_recv_param_t* param);
 
 /* ucx_channels.c. */
 
-/* Makes one that is not yet among the transport's. */
+/* Makes a channel that is not yet in the transport's list. */
 int make_channel(Transport* transport, Channel** made);
-/* What this end says of itself; false if UCX's address is too long. */
+/* Fills in this end's hello; returns false if UCX's address is too long. */
 int fill_hello(const Channel* channel, const uint8_t* id, Hello* hello);
-/* Connects it to the end that has said `theirs`. */
+/* Connects the channel to the end with the hello `theirs`. */
 ucs_status_t join(Channel* channel, const Hello* theirs);
-/* Frees one that is no longer, or not yet, among the transport's. */
+/* Frees a channel that is not in the transport's list. */
 void free_channel(Channel* channel);
-/* A call of the table, which takes the mutex. */
+/* A function of the table, which takes the mutex. */
 void close_channel(void* channel);
-/* Moves all channels; whether anything has moved. */
+/* Drives all channels; returns whether anything has moved. */
 int work(Transport* transport);
-/* The thread that sleeps on the descriptor looks at what another has moved. */
+/* Wakes the thread that sleeps on the descriptor, after another thread has moved something. */
 void ring(Transport* transport);
 
-/* ucx_meeting.c: sockets, by which two ends meet. */
+/* ucx_meeting.c: two ends meet over sockets. */
 
 /* Exchanges hellos with the peer's end, until `given_up`. `socket` stays open. */
 int meet(Transport* transport, const hetcclTransportPeer* peer, const Hello* own, Hello* theirs,

@@ -1,8 +1,8 @@
-/* A transport by UCX, for hetccl: RDMA where the network cards have it, else TCP.
+/* A UCX transport for hetccl: RDMA if the network cards have it, else TCP.
  *
- * Two ends meet by a socket (ucx_meeting.c), over which they exchange the addresses of UCX workers.
- * All else travels as active messages of UCX (ucx_messages.c). The socket stays open: it tells when
- * the peer's process ends, also if UCX does not. UCX itself trusts its network, see
+ * Two ends meet over a socket (ucx_meeting.c) and exchange the addresses of UCX workers. All else
+ * travels as active messages of UCX (ucx_messages.c). The socket stays open, because it shows the
+ * end of the peer's process even if UCX does not. UCX itself trusts its network, see
  * docs/adaptors.md. */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -68,8 +68,9 @@ static int connect_channel(void* arg, const hetcclTransportPeer* peer, void** ma
   return code;
 }
 
-/* An event after this makes the descriptor readable. False if there has been one. `again`: what
- * woke may have been of no interest, and is to be taken off the descriptor. */
+/* Arms the descriptor, so that later events make it readable. Returns false if there has been an
+ * event already. `again`: arms anew, because the last wake-up may have been irrelevant and must be
+ * cleared. */
 static int arm(Transport* transport, int again) {
   if (transport->armed && !again) return 1;
   transport->armed = 1;
@@ -106,7 +107,8 @@ static ucs_status_t make_context(Transport* transport) {
   ucp_config_t* config = NULL;
   ucs_status_t status = ucp_config_read(NULL, NULL, &config);
   if (status != UCS_OK) return status;
-  /* A peer that reads this process's memory by itself goes on after a close. */
+  /* Excludes transports with which a peer reads this process's memory: it would go on after a
+   * close. */
   if (getenv("UCX_TLS") == NULL) {
     char without[32] = "^cma";
     if (access("/dev/xpmem", F_OK) == 0) strcat(without, ",xpmem");
@@ -160,7 +162,7 @@ static int open_transport(const hetcclTransportSettings* settings, void** made, 
   for (size_t i = 0; code == 0 && i < settings->n_hosts && n < kMostHosts; ++i)
     n += listen_at(transport, settings->hosts[i], &addresses[n]) ? 1 : 0;
   if (code == 0 && n == 0) code = kNoListener;
-  if (code == 0) { /* what UCX lacks shows only in a worker */
+  if (code == 0) { /* only a worker shows features that UCX lacks */
     Channel* trial = NULL;
     code = make_channel(transport, &trial);
     if (code == 0) free_channel(trial);

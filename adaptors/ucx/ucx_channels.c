@@ -1,4 +1,4 @@
-/* Channels: how they are made and moved, linger and end. */
+/* Makes, drives, lingers and ends channels. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ ucs_status_t join(Channel* channel, const Hello* theirs) {
   return ucp_ep_create(channel->worker, &params, &channel->ep);
 }
 
-/* Until UCX has ended all that it does for the channel: it touches no buffer any more. */
+/* Waits until UCX no longer uses any buffer of the channel. */
 static void end_endpoint(Channel* channel) {
   const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                      .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -109,8 +109,8 @@ static void unlink_channel(Channel* channel) {
   *at = channel->next;
 }
 
-/* What has been sent whole arrives: the channel lives until the peer says so. What has not must not
- * be read any more. */
+/* Data that has been sent completely must arrive, so the channel lives until the peer confirms it.
+ * Buffers of other data must not be read any more, so the channel ends at once. */
 void close_channel(void* arg) {
   Channel* channel = arg;
   Transport* transport = channel->transport;
@@ -127,7 +127,8 @@ void close_channel(void* arg) {
   pthread_mutex_unlock(&transport->mutex);
 }
 
-/* The peer says nothing more over the socket: it ends with its process, or its end. */
+/* The peer sends nothing more over the socket, so it becomes readable when the peer's process or
+ * channel ends. */
 static void look_at_socket(Channel* channel) {
   char byte = 0;
   const ssize_t n = recv(channel->socket, &byte, 1, MSG_DONTWAIT);
@@ -137,7 +138,7 @@ static void look_at_socket(Channel* channel) {
   channel->socket = -1;
 }
 
-/* A closed one, which lingers; whether it has ended now. */
+/* Ends a closed, lingering channel if it can; returns whether it has. */
 static int end_closed(Channel* channel) {
   if (channel->bye_came) tell(channel, kByeHeard, 0);
   if (!channel->bye_came && !channel->bye_heard && !channel->gone &&
@@ -148,7 +149,7 @@ static int end_closed(Channel* channel) {
   return 1;
 }
 
-/* Whether anything has moved. */
+/* Returns whether anything has moved. */
 static int work_on(Channel* channel, int looks) {
   int n = 0;
   while (n < 64 && ucp_worker_progress(channel->worker) != 0) ++n;

@@ -1,4 +1,4 @@
-/* Guests: who has connected to the listeners, and may be anybody, and what they say first. */
+/* Guests: clients of the listeners, which may be anybody, and their first words. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -67,7 +67,7 @@ int read_words(int fd, Words* words, size_t wanted, size_t* got) {
   }
 }
 
-/* A listener with somebody in its queue polls readable, so it is not watched while nobody can be
+/* A listener with a client in its queue polls readable, so it is not watched while no client can be
  * accepted. */
 static void turn_deaf(Transport* transport) {
   if (transport->deaf_until_ms == 0)

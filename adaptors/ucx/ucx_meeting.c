@@ -1,7 +1,7 @@
-/* How two ends meet: side 0 dials where side 1's process listens and says hello, with the channel's
- * id. Side 1 answers, once it connects, too, with its hello and a proof, side 0 with its own proof,
- * and side 1 with a byte. UCX's own listener is not used: it ends the process if somebody sends it
- * nonsense (UCX 1.13). */
+/* Two ends meet: side 0 dials side 1's listener and sends a hello with the channel's id. Once side
+ * 1's `connect` runs, it answers with its hello and a proof, side 0 sends its own proof, and side 1
+ * a final byte. UCX's own listener is not used, because garbage sent to it ends the process (UCX
+ * 1.13). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -12,12 +12,13 @@
 
 #include "ucx.h"
 
-/* A new socket has room for it. */
+/* Never blocks: a new socket has room for these few bytes. */
 static int say(int fd, const void* words, size_t bytes) {
   return send(fd, words, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
-/* What the end `side` proves: that it knows the key, and has said and heard these hellos. */
+/* Computes the proof of end `side`: that it knows the key, and has sent and received these hellos.
+ */
 static void prove(const hetcclTransportPeer* peer, int side, const Hello* first,
                   const Hello* second, uint8_t* code) {
   Proof proof;
@@ -29,8 +30,8 @@ static void prove(const hetcclTransportPeer* peer, int side, const Hello* first,
   end_proof(&proof, code);
 }
 
-/* Answers guests that ask for this channel, any number of them: the id has been on the wire. The
- * guest that has proven to be its end, or NULL. */
+/* Answers any number of guests that ask for this channel, since its id has been on the wire.
+ * Returns the guest that has proven to be the other end, or NULL. */
 static Guest** find_end(Transport* transport, const hetcclTransportPeer* peer, const Hello* own) {
   for (Guest** at = &transport->guests; *at != NULL; at = &(*at)->next) {
     Guest* guest = *at;
@@ -40,7 +41,7 @@ static Guest** find_end(Transport* transport, const hetcclTransportPeer* peer, c
       Words answer = {.hello = *own};
       prove(peer, 1, &guest->words.hello, own, answer.proof);
       guest->host = peer;
-      if (!say(guest->fd, &answer, kProvenBytes)) guest->since_ms = 0; /* it is dropped soon */
+      if (!say(guest->fd, &answer, kProvenBytes)) guest->since_ms = 0; /* it will be dropped soon */
     }
     if (guest->host != peer || guest->got != kProvenBytes) continue;
     prove(peer, 0, &guest->words.hello, own, proof);
@@ -68,7 +69,7 @@ static int await_guest(Transport* transport, const hetcclTransportPeer* peer, co
     if (peer->given_up(peer->context)) break;
   }
   for (Guest* guest = transport->guests; guest != NULL; guest = guest->next)
-    if (guest->host == peer) guest->since_ms = 0; /* `peer` ends with this call */
+    if (guest->host == peer) guest->since_ms = 0; /* `peer` is invalid after this call */
   return fd;
 }
 
@@ -82,7 +83,7 @@ static int dial(const Where* where) {
   return -1;
 }
 
-/* 1 once a dialled socket is connected, -1 if it will not be. */
+/* Returns 1 once a dialled socket is connected, -1 if it will not be. */
 static int is_connected(int fd) {
   struct pollfd entry = {fd, POLLOUT, 0};
   int failure = 0;
@@ -91,7 +92,7 @@ static int is_connected(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &bytes) == 0 && failure == 0 ? 1 : -1;
 }
 
-/* Whether what has answered is the other end, which then gets this end's proof. */
+/* Whether the answer comes from the other end, which then gets this end's proof. */
 static int take_answer(int fd, const hetcclTransportPeer* peer, const Hello* own,
                        const Words* answer) {
   uint8_t proof[kProofBytes];
@@ -102,7 +103,7 @@ static int take_answer(int fd, const hetcclTransportPeer* peer, const Hello* own
   return say(fd, proof, sizeof proof);
 }
 
-/* At each of the peer's addresses in turn. One that takes the hello may answer late. */
+/* Tries the peer's addresses in turn. An address that accepts the hello may answer late. */
 static int visit(Transport* transport, const hetcclTransportPeer* peer, const Hello* own,
                  Hello* theirs) {
   Words answer;

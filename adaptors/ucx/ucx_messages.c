@@ -1,5 +1,5 @@
-/* Messages: sends and receives meet by their numbers, since UCX keeps active messages in no order.
- */
+/* Messages: sends and receives match by number, since UCX does not keep the order of active
+ * messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void on_sent(void* request, ucs_status_t status, void* arg) {
   --post->channel->under_way;
 }
 
-/* The adaptor's own are freed once they are sent. */
+/* Messages of the adaptor's own are freed once they are sent. */
 static void start_send(Post* post, uint32_t flags) {
   Channel* channel = post->channel;
   const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
@@ -76,8 +76,8 @@ void tell(Channel* channel, Kind kind, uint64_t value) {
   start_send(post, 0);
 }
 
-/* Small messages go ahead of their receives until the peer may hold kAheadBytes; then data wait
- * here. */
+/* Small messages are sent ahead of their receives until the peer may hold kAheadBytes; beyond that,
+ * data waits here. */
 static void send_post(Channel* channel, Post* post) {
   const int fits = channel->ahead + post->bytes - channel->their_taken <= (uint64_t)kAheadBytes;
   if (fits) channel->ahead += post->bytes;
@@ -111,7 +111,7 @@ static void on_received(void* request, ucs_status_t status, size_t bytes, void* 
   if (status != UCS_OK) post->channel->gone = 1;
 }
 
-/* Fetches what waits at the sender. */
+/* Fetches data that waits at the sender. */
 static void fetch(Channel* channel, Post* post, void* remote) {
   const ucp_request_param_t param = {
       .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
@@ -139,8 +139,9 @@ static void count_arrival(Channel* channel, const Arrival* arrival, int change) 
   if (arrival->remote != NULL) channel->waiting += (size_t)change;
 }
 
-/* Keeps what came early, or in another order. What is left alone UCX drops. The other end sends no
- * more ahead than kAheadBytes: more is a stranger's, who has seen the channel's number. */
+/* Keeps a message that is early or out of order. UCX drops messages that are left alone. The other
+ * end sends at most kAheadBytes ahead: more comes from a stranger who has seen the channel's
+ * number. */
 static ucs_status_t keep(Channel* channel, const Head* head, void* data, size_t bytes, int remote) {
   const int fits =
       remote ? channel->waiting < kMostWaiting : bytes + channel->held_bytes <= kAheadBytes;
@@ -254,7 +255,7 @@ void free_messages(Channel* channel) {
   }
 }
 
-/* --- what comes */
+/* --- arrivals */
 
 ucs_status_t on_message(void* arg, const void* header, size_t header_bytes, void* data,
                         size_t bytes, const ucp_am_recv_param_t* param) {
@@ -263,7 +264,7 @@ ucs_status_t on_message(void* arg, const void* header, size_t header_bytes, void
   Head head;
   if (header_bytes != sizeof head) return UCS_OK;
   memcpy(&head, header, sizeof head);
-  if (head.to != channel->number) return UCS_OK; /* a stranger's */
+  if (head.to != channel->number) return UCS_OK; /* from a stranger */
   switch ((Kind)head.kind) {
     case kCredit:
       if (head.value > channel->their_taken && head.value <= channel->ahead)

@@ -1,10 +1,10 @@
-/* hetccl's endpoints: data from point to point, without a communicator, as key-value caches of
- * serving need it. Endpoints are made alone. They connect to each other and leave at any time, many
- * to many. One gives its peers regions of memory, of a device or of the host; the other puts blocks
- * there, or gets them from there, without the first one's help.
+/* hetccl's endpoints: data transfer from point to point without a communicator, for example for
+ * key-value caches of inference servers. Each endpoint is created alone; any two may connect and
+ * leave at any time. An endpoint gives its peers regions of device or host memory; peers put blocks
+ * there or get blocks from there without its help.
  *
- * Functions are thread-safe, unless noted. Handles are numbers: one that is gone is an error.
- * Errors' texts: hetcclGetLastError(NULL).
+ * Functions are thread-safe, unless noted. Handles are numbers: an invalid handle is an error.
+ * hetcclGetLastError(NULL) gives the text of an error.
  *
  * Licensed under the Apache License, Version 2.0. */
 #ifndef HETCCL_ENDPOINT_H_
@@ -21,16 +21,16 @@ extern "C" {
 
 /** An endpoint. */
 typedef struct hetcclEndpoint* hetcclEndpoint_t;
-/** A list of blocks of one endpoint. */
+/** A list of blocks, for one endpoint. */
 typedef struct hetcclBlockList* hetcclBlockList_t;
-/** A put or a get under way. */
+/** A pending put or get. */
 typedef struct hetcclTransfer* hetcclTransfer_t;
 
-/** How memory is registered. */
+/** Flags of a region. */
 typedef enum {
   hetcclRegionGet = 1,  /**< peers may get from it */
   hetcclRegionPut = 2,  /**< peers may put to it */
-  hetcclRegionHost = 4, /**< it is the host's, though the endpoint is on a device */
+  hetcclRegionHost = 4, /**< it is host memory, though the endpoint is on a device */
 } hetcclRegionFlags_t;
 
 /** `bytes` of a region of this endpoint and of one of the peer's. */
@@ -40,98 +40,99 @@ typedef struct {
   uint64_t bytes;
 } hetcclBlock_t;
 
-/** How a transfer is made; zeros are the defaults. */
+/** Options of a transfer; zeros are the defaults. */
 typedef struct {
   size_t size;              /**< sizeof(hetcclTransferOptions_t) */
-  const void* notification; /**< bytes for the peer, once all blocks have moved; or NULL */
+  const void* notification; /**< bytes delivered to the peer once all blocks have moved; or NULL */
   size_t notificationBytes; /**< at most 32 KiB */
-  int notifies;             /**< 1: tell the peer, even where the notification is empty */
-  int64_t timeoutMs;        /**< then it ends with hetcclTimeout; 0: HETCCL_TIMEOUT_MS */
-  hetcclStream_t stream;    /**< memory of a device is ready after what this holds */
+  int notifies;             /**< 1: notifies the peer, even if the notification is empty */
+  int64_t timeoutMs;        /**< it ends with hetcclTimeout after this time; 0: HETCCL_TIMEOUT_MS */
+  hetcclStream_t stream;    /**< device memory is ready after the work enqueued on it */
 } hetcclTransferOptions_t;
 
-/** The longest notification, in bytes. */
+/** Longest notification, in bytes. */
 #define HETCCL_MAX_NOTIFICATION 32768
 
-/** Makes an endpoint. `name`: for its peers and for messages, 1 to 128 bytes. `device`: as
- * hetcclConfig_t's; NULL is the thread's current GPU, or the host. */
+/** Makes an endpoint. `name`: 1 to 128 bytes, for its peers and for messages. `device`: as in
+ * hetcclConfig_t; NULL: the thread's current GPU, or the host. */
 HETCCL_API hetcclResult_t hetcclEndpointCreate(hetcclEndpoint_t* endpoint, const char* name,
                                                const char* device);
-/** Ends its transfers with hetcclAborted and leaves its peers. When it returns its memory is not
+/** Ends all transfers with hetcclAborted and leaves the peers. When it returns, no memory is
  * touched any more. */
 HETCCL_API hetcclResult_t hetcclEndpointDestroy(hetcclEndpoint_t endpoint);
-/** Copies what other endpoints need to connect: text, which holds a secret unless
- * HETCCL_SECRET_FILE is set, with the regions of now that
- * have labels. `*bytes`: the room of `buffer`, then the
- * length. With a buffer of NULL, or one that is too small, `*bytes` alone is set, and for the
- * latter the result is hetcclInvalidArgument. */
+/** Copies a text that other endpoints need to connect. It contains the current regions that have
+ * labels, and a secret unless HETCCL_SECRET_FILE is set. Pass the size of `buffer` in `*bytes`,
+ * which becomes the length of the text. If `buffer` is NULL, only sets `*bytes`; if it is too
+ * small, also returns hetcclInvalidArgument. */
 HETCCL_API hetcclResult_t hetcclEndpointGetMetadata(hetcclEndpoint_t endpoint, char* buffer,
                                                     size_t* bytes);
 
-/** Registers memory, which stays until hetcclEndpointDeregister. `flags` of hetcclRegionFlags_t.
- * `label`: at most 128 bytes that peers find in the metadata; may be NULL. `*region` is never used
- * again, so that a late peer finds nothing there. */
+/** Registers memory until hetcclEndpointDeregister. `flags`: of hetcclRegionFlags_t. `label`: at
+ * most 128 bytes, which peers find in the metadata; may be NULL. `*region` is never reused, so a
+ * late peer finds no other data there. */
 HETCCL_API hetcclResult_t hetcclEndpointRegister(hetcclEndpoint_t endpoint, void* data,
                                                  size_t bytes, unsigned int flags,
                                                  const char* label, uint64_t* region);
-/** Blocks until no transfer touches the memory. Peers that still do after `timeoutMs` (0: the time
- * of HETCCL_LIVENESS_MS) are lost. */
+/** Blocks until no transfer uses the memory. Peers whose transfers still use it after `timeoutMs`
+ * (0: HETCCL_LIVENESS_MS) are disconnected. */
 HETCCL_API hetcclResult_t hetcclEndpointDeregister(hetcclEndpoint_t endpoint, uint64_t region,
                                                    int64_t timeoutMs);
 
-/** Connects to the endpoint whose metadata these are, which does not have to do anything. Both can
- * put and get. Blocks, `timeoutMs` at most (0: HETCCL_INIT_TIMEOUT_MS). */
+/** Connects to the endpoint with these metadata, which need not call anything. Both ends can then
+ * put and get. Blocks for at most `timeoutMs` (0: HETCCL_INIT_TIMEOUT_MS). */
 HETCCL_API hetcclResult_t hetcclEndpointConnect(hetcclEndpoint_t endpoint, const char* metadata,
                                                 size_t bytes, int64_t timeoutMs, uint64_t* peer);
-/** Ends the transfers with that peer, with hetcclAborted. */
+/** Disconnects a peer, and ends its transfers with hetcclAborted. */
 HETCCL_API hetcclResult_t hetcclEndpointDisconnect(hetcclEndpoint_t endpoint, uint64_t peer);
-/** Copies a JSON array of the peers, those that are gone lately too: number, name, where,
- * transport, gone (why, or null), and counts. `buffer` and `*bytes` as of
+/** Copies a JSON array of the peers, including recently lost ones: number, name, where, transport,
+ * gone (the reason, or null), and counts. `buffer` and `*bytes` are as in
  * hetcclEndpointGetMetadata. */
 HETCCL_API hetcclResult_t hetcclEndpointGetPeers(hetcclEndpoint_t endpoint, char* buffer,
                                                  size_t* bytes);
 
-/** Checks blocks once, to be moved often; neighbours become one. */
+/** Checks blocks once, to move them often; adjacent blocks are merged. */
 HETCCL_API hetcclResult_t hetcclEndpointPrepare(hetcclEndpoint_t endpoint,
                                                 const hetcclBlock_t* blocks, size_t n,
                                                 hetcclBlockList_t* list);
-/** The list is not used any more; transfers that were begun with it go on. */
+/** Frees a list. Transfers that were begun with it continue. */
 HETCCL_API hetcclResult_t hetcclBlockListFree(hetcclBlockList_t list);
-/** Begins to move blocks to a peer. Does not wait. `options` may be NULL. Transfers run side by
- * side, in no order. hetcclInvalidUsage where 4,096 are under way with that peer. */
+/** Begins to move blocks to a peer, without waiting. `options` may be NULL. Transfers run at the
+ * same time, in no particular order. hetcclInvalidUsage if 4,096 transfers with that peer are
+ * pending. */
 HETCCL_API hetcclResult_t hetcclEndpointPut(hetcclEndpoint_t endpoint, uint64_t peer,
                                             hetcclBlockList_t list,
                                             const hetcclTransferOptions_t* options,
                                             hetcclTransfer_t* transfer);
-/** The same from a peer. */
+/** The same from the peer's memory to this endpoint's. */
 HETCCL_API hetcclResult_t hetcclEndpointGet(hetcclEndpoint_t endpoint, uint64_t peer,
                                             hetcclBlockList_t list,
                                             const hetcclTransferOptions_t* options,
                                             hetcclTransfer_t* transfer);
-/** hetcclInProgress while it is under way, else its result: a put has landed, a get has come. */
+/** Returns hetcclInProgress while the transfer is pending, else its result. hetcclSuccess: the data
+ * of a put or get has arrived. */
 HETCCL_API hetcclResult_t hetcclTransferTest(hetcclTransfer_t transfer);
-/** Waits for that, `timeoutMs` at most (negative: as long as it takes): then hetcclInProgress. */
+/** Waits for the result for at most `timeoutMs` (negative: no limit), then returns
+ * hetcclInProgress. */
 HETCCL_API hetcclResult_t hetcclTransferWait(hetcclTransfer_t transfer, int64_t timeoutMs);
-/** Called by one of hetccl's threads: must be brief, and call nothing of hetccl. */
+/** A function that one of hetccl's threads calls. It must be brief and must not call hetccl. */
 typedef void (*hetcclTransferHook_t)(void* context, hetcclResult_t result);
-/** Calls `hook` once the transfer is done: now, where it is. One hook a transfer. */
+/** Calls `hook` once the transfer is done; at once if it is done already. One hook per transfer. */
 HETCCL_API hetcclResult_t hetcclTransferSetHook(hetcclTransfer_t transfer,
                                                 hetcclTransferHook_t hook, void* context);
-/** Has it end soon, with hetcclAborted unless it is done before. No byte of it moves once
- * hetcclTransferTest no longer gives hetcclInProgress. */
+/** Requests the end of a transfer, with hetcclAborted unless it completes first. Once
+ * hetcclTransferTest no longer returns hetcclInProgress, none of its bytes moves. */
 HETCCL_API hetcclResult_t hetcclTransferCancel(hetcclTransfer_t transfer);
-/** Cancels it where it is under way. Does not wait: its memory is free when its regions are
- * deregistered. */
+/** Frees the handle; cancels a pending transfer. Does not wait: the memory is free once its regions
+ * are deregistered. */
 HETCCL_API hetcclResult_t hetcclTransferFree(hetcclTransfer_t transfer);
 
-/** Sends bytes, at most HETCCL_MAX_NOTIFICATION, behind the transfers' frames that were made
- * before. hetcclInvalidUsage where too much waits to leave. */
+/** Sends a notification of at most HETCCL_MAX_NOTIFICATION bytes, after the frames of transfers
+ * that are queued already. hetcclInvalidUsage if too much is queued. */
 HETCCL_API hetcclResult_t hetcclEndpointNotify(hetcclEndpoint_t endpoint, uint64_t peer,
                                                const void* data, size_t bytes);
-/** Takes the oldest notification. `buffer` has HETCCL_MAX_NOTIFICATION bytes. hetcclInProgress
- * where
- * none comes within `timeoutMs`. While 16,384 wait here, or 64 MiB, peers' transfers stand
- * still. */
+/** Takes the oldest notification. `buffer` has HETCCL_MAX_NOTIFICATION bytes. hetcclInProgress if
+ * none arrives within `timeoutMs`. While 16,384 notifications or 64 MiB of them wait here, peers'
+ * transfers stop. */
 HETCCL_API hetcclResult_t hetcclEndpointTakeNotification(hetcclEndpoint_t endpoint,
                                                          int64_t timeoutMs, uint64_t* peer,
                                                          void* buffer, size_t* bytes);

@@ -1,13 +1,13 @@
 /* One table over the runtimes of two vendors: CUDA's (libcudart) and AMD's HIP (libamdhip64).
  *
  * A program that holds a table calls either runtime by the same names, with the same numbers and
- * structs, and needs no vendor's header and no vendor's library to build. The entries are the 66 of
- * HetCCL's runtime abstraction (TACC: arXiv, "HetCCL", appendix C, figure 10), in its order.
+ * structs, and needs no vendor header or library to build. The entries are the 66 of HetCCL's
+ * runtime abstraction (TACC: arXiv, "HetCCL", appendix C, figure 10), in its order.
  *
- * Error codes, flags and attributes of this header are hetccl's own: an entry turns them into the
- * vendor's. What the loaded library lacks is a null pointer in the table: an entry that the vendor
- * has not (ext_malloc_with_flags is AMD's alone), or has not in that version. All functions here
- * are thread-safe; entries are as thread-safe as the vendor's own function.
+ * Error codes, flags and attributes of this header are hetccl's own; entries translate them to the
+ * vendor's. An entry is a null pointer if the vendor lacks it (ext_malloc_with_flags is AMD's
+ * alone), or if the loaded version of the library does. All functions here are thread-safe; entries
+ * are as thread-safe as the vendor's own functions.
  *
  * Licensed under the Apache License, Version 2.0. */
 #ifndef HETCCL_RUNTIME_H_
@@ -22,15 +22,15 @@
 extern "C" {
 #endif
 
-/** Whose runtime a table calls. */
+/** The platform whose runtime a table calls. */
 typedef enum {
   hetcclRuntimePlatformNone = 0,
   hetcclRuntimePlatformCuda = 1, /**< NVIDIA's libcudart */
   hetcclRuntimePlatformHip = 2   /**< AMD's libamdhip64 */
 } hetcclRuntimePlatform_t;
 
-/** What an entry returns. Numbers are those of both vendors where these agree. A vendor's error
- * without a name here is hetcclRuntimeErrorOther plus the vendor's number. */
+/** Results of entries. Numbers on which both vendors agree are theirs. A vendor's error without a
+ * name here is hetcclRuntimeErrorOther plus the vendor's number. */
 typedef enum {
   hetcclRuntimeSuccess = 0,
   hetcclRuntimeErrorInvalidValue = 1,
@@ -68,7 +68,7 @@ typedef enum {
   hetcclRuntimeErrorInvalidHandle = 400,
   hetcclRuntimeErrorIllegalState = 401,
   hetcclRuntimeErrorNotFound = 500,
-  hetcclRuntimeErrorNotReady = 600, /**< of stream_query and event_query: work is in flight */
+  hetcclRuntimeErrorNotReady = 600, /**< from stream_query and event_query: work is in flight */
   hetcclRuntimeErrorIllegalAddress = 700,
   hetcclRuntimeErrorLaunchOutOfResources = 701,
   hetcclRuntimeErrorLaunchTimeout = 702,
@@ -81,7 +81,7 @@ typedef enum {
   hetcclRuntimeErrorHostMemoryNotRegistered = 713,
   hetcclRuntimeErrorLaunchFailure = 719,
   hetcclRuntimeErrorCooperativeLaunchTooLarge = 720,
-  hetcclRuntimeErrorNotSupported = 801, /**< also: this vendor has no such flag or attribute */
+  hetcclRuntimeErrorNotSupported = 801, /**< also if this vendor has no such flag or attribute */
   hetcclRuntimeErrorStreamCaptureUnsupported = 900,
   hetcclRuntimeErrorStreamCaptureInvalidated = 901,
   hetcclRuntimeErrorStreamCaptureMerge = 902,
@@ -96,7 +96,7 @@ typedef enum {
   hetcclRuntimeErrorOther = 1048576
 } hetcclRuntimeError_t;
 
-/** An attribute of a device. One that the platform lacks is hetcclRuntimeErrorNotSupported. */
+/** Attributes of a device. One that the platform lacks is hetcclRuntimeErrorNotSupported. */
 typedef enum {
   hetcclRuntimeAttributeMaxThreadsPerBlock = 0,
   hetcclRuntimeAttributeMaxBlockDimX = 1,
@@ -105,7 +105,7 @@ typedef enum {
   hetcclRuntimeAttributeMaxGridDimX = 4,
   hetcclRuntimeAttributeMaxGridDimY = 5,
   hetcclRuntimeAttributeMaxGridDimZ = 6,
-  hetcclRuntimeAttributeMaxSharedMemoryPerBlock = 7, /**< bytes, as all of memory */
+  hetcclRuntimeAttributeMaxSharedMemoryPerBlock = 7, /**< in bytes, as are all amounts of memory */
   hetcclRuntimeAttributeTotalConstantMemory = 8,
   hetcclRuntimeAttributeWarpSize = 9,
   hetcclRuntimeAttributeMaxPitch = 10,
@@ -156,17 +156,17 @@ typedef enum {
   hetcclRuntimeAttributePhysicalMultiprocessors = 55 /**< HIP */
 } hetcclRuntimeAttribute_t;
 
-/** Where a copy goes from and to. */
+/** Source and destination of a copy. */
 typedef enum {
   hetcclRuntimeMemcpyHostToHost = 0,
   hetcclRuntimeMemcpyHostToDevice = 1,
   hetcclRuntimeMemcpyDeviceToHost = 2,
   hetcclRuntimeMemcpyDeviceToDevice = 3,
-  hetcclRuntimeMemcpyDefault = 4 /**< told from the addresses */
+  hetcclRuntimeMemcpyDefault = 4 /**< derived from the addresses */
 } hetcclRuntimeMemcpyKind_t;
 
-/** Flags of host_alloc and host_malloc. CUDA has no use for the last three and ignores them: its
- * pinned memory is coherent. */
+/** Flags of host_alloc and host_malloc. CUDA ignores the last three, since its pinned memory is
+ * coherent. */
 typedef enum {
   hetcclRuntimeHostPortable = 1,
   hetcclRuntimeHostMapped = 2,
@@ -223,14 +223,14 @@ typedef enum {
 /** Flags of ipc_open_mem_handle. */
 typedef enum { hetcclRuntimeIpcLazyEnablePeerAccess = 1 } hetcclRuntimeIpcFlag_t;
 
-/** Which calls a capture forbids to other threads. */
+/** The calls that a capture forbids to other threads. */
 typedef enum {
   hetcclRuntimeCaptureGlobal = 0,
   hetcclRuntimeCaptureThreadLocal = 1,
   hetcclRuntimeCaptureRelaxed = 2
 } hetcclRuntimeCaptureMode_t;
 
-/** Whether a stream captures. */
+/** State of a stream's capture. */
 typedef enum {
   hetcclRuntimeCaptureNone = 0,
   hetcclRuntimeCaptureActive = 1,
@@ -252,13 +252,13 @@ typedef enum {
   hetcclRuntimeLimitMallocHeapSize = 2
 } hetcclRuntimeLimit_t;
 
-/** What func_set_attribute sets of a kernel. */
+/** Attributes of a kernel for func_set_attribute. */
 typedef enum {
   hetcclRuntimeFuncMaxDynamicSharedMemory = 0,
   hetcclRuntimeFuncSharedMemoryCarveout = 1
 } hetcclRuntimeFuncAttribute_t;
 
-/** Where memory lies. */
+/** Kinds of memory. */
 typedef enum {
   hetcclRuntimeMemoryUnregistered = 0,
   hetcclRuntimeMemoryHost = 1,
@@ -267,7 +267,7 @@ typedef enum {
   hetcclRuntimeMemoryOther = 4 /**< HIP's arrays and unified memory */
 } hetcclRuntimeMemory_t;
 
-/** An event of the vendor. Streams are hetccl's hetcclStream_t, which is the vendor's, too. */
+/** An event of the vendor's runtime. A stream is a hetcclStream_t, which is the vendor's too. */
 typedef struct hetcclRuntimeEvent* hetcclRuntimeEvent_t;
 /** A graph of the vendor. */
 typedef struct hetcclRuntimeGraph* hetcclRuntimeGraph_t;
@@ -275,7 +275,7 @@ typedef struct hetcclRuntimeGraph* hetcclRuntimeGraph_t;
 typedef struct hetcclRuntimeGraphNode* hetcclRuntimeGraphNode_t;
 /** A graph that can be launched. */
 typedef struct hetcclRuntimeGraphExec* hetcclRuntimeGraphExec_t;
-/** A function that the runtime calls on a thread of its own. It may call no entry. */
+/** A function that the runtime calls on a thread of its own. It must not call any entry. */
 typedef void (*hetcclRuntimeHostFn_t)(void* context);
 
 /** The size of a grid, in blocks, or of a block, in threads. */
@@ -285,12 +285,12 @@ typedef struct {
   unsigned int z;
 } hetcclRuntimeDim3;
 
-/** What another process opens a device's memory with. */
+/** A handle by which another process opens a device's memory. */
 typedef struct {
   char reserved[64];
 } hetcclRuntimeIpcMemHandle_t;
 
-/** What a host node of a graph calls. */
+/** The function and argument of a graph's host node. */
 typedef struct {
   hetcclRuntimeHostFn_t fn;
   void* context;
@@ -334,8 +334,8 @@ typedef struct {
   int shared_memory_carveout; /**< percent; -1 is the default */
 } hetcclRuntimeFuncAttributes_t;
 
-/** What a runtime knows of an address. Of memory that it does not know, CUDA says unregistered;
- * HIP 6 returns hetcclRuntimeErrorInvalidValue, which get_last_error then has, too. */
+/** A runtime's knowledge of an address. For unknown memory CUDA reports unregistered; HIP 6 returns
+ * hetcclRuntimeErrorInvalidValue, which get_last_error then returns too. */
 typedef struct {
   hetcclRuntimeMemory_t type;
   int device;
@@ -346,10 +346,10 @@ typedef struct {
 /** The runtime of one vendor. A table is made once per platform and process, never changes and is
  * never freed. Its entries are in the order of figure 10. */
 typedef struct hetcclRuntime {
-  size_t size; /**< of this struct in the library: entries beyond are not there */
+  size_t size; /**< size of this struct in the library: entries beyond it do not exist */
   hetcclRuntimePlatform_t platform;
-  int version;              /**< major * 1000 + minor * 10: 13000, 6040; 0: not known */
-  const char* version_text; /**< "13.0"; "" where it is not known */
+  int version;              /**< major * 1000 + minor * 10: 13000, 6040; 0: unknown */
+  const char* version_text; /**< "13.0"; "" if unknown */
   const char* path;         /**< of the library */
 
   hetcclResult_t (*get_available_platforms)(unsigned int* platforms);
@@ -451,32 +451,34 @@ typedef struct hetcclRuntime {
                                              hetcclRuntimeEvent_t stop);
 } hetcclRuntime;
 
-/** One of the 66 entries, and what it stands for in a table. */
+/** One of the 66 entries, and the vendor's function that it calls in a table. */
 typedef struct {
   const char* name;   /**< "memcpy_async" */
-  const char* symbol; /**< "hipMemcpyAsync"; NULL: the vendor has none, or hetccl answers itself */
+  const char* symbol; /**< "hipMemcpyAsync"; NULL: the vendor has none, or hetccl itself answers */
   int available;      /**< 0: the entry is a null pointer in this table */
 } hetcclRuntimeEntry_t;
 
-/** Gives the table of a platform, and loads its library where that is not done.
+/** Returns the table of a platform; loads its library if necessary.
  *
- * `platform` is "cuda" or "hip"; NULL or "" takes HETCCL_RUNTIME, and without that setting finds
- * one: the runtime that the process has loaded already, then CUDA, then HIP, the first that shows a
- * device. `path` is the library's; NULL takes the process's own copy, else the usual names
- * (HETCCL_HIP_LIBRARY first). A platform that was named needs no device.
+ * `platform` is "cuda" or "hip". NULL or "" takes HETCCL_RUNTIME; without that setting, the first
+ * of these that shows a device: the runtime that the process has loaded, CUDA, HIP. `path` is the
+ * library's; NULL takes the process's own copy, else the usual names (HETCCL_HIP_LIBRARY first). If
+ * `platform` names a platform, it need not have a device.
  *
- * hetcclUnsupported where there is no such library, or only HIP before 6; hetcclGetLastError(NULL)
- * says what was tried. hetcclInvalidUsage where the platform's table is of another library. */
+ * hetcclUnsupported if there is no such library, or only a HIP older than 6;
+ * hetcclGetLastError(NULL) lists what was tried. hetcclInvalidUsage if the platform's table is
+ * already that of another library. */
 HETCCL_API hetcclResult_t hetcclRuntimeLoad(const char* platform, const char* path,
                                             const hetcclRuntime** table);
-/** The platforms whose runtime can be loaded and shows a device: bit 1 << platform of each. The
- * runtimes stay loaded, and bind no later hetcclRuntimeLoad. */
+/** Gets the platforms whose runtime can be loaded and shows a device, as a set of bits 1 <<
+ * platform. The runtimes stay loaded; a later hetcclRuntimeLoad may still choose another library.
+ */
 HETCCL_API hetcclResult_t hetcclRuntimeGetAvailable(unsigned int* platforms);
-/** Entry `index` of figure 10, from 0 to 65. */
+/** Gets entry `index` of figure 10, from 0 to 65. */
 HETCCL_API hetcclResult_t hetcclRuntimeGetEntry(const hetcclRuntime* table, int index,
                                                 hetcclRuntimeEntry_t* entry);
-/** The entries that the table lacks, with commas between them; "" where there are all. As long
- * lived as the table. */
+/** Lists the entries that the table lacks, separated by commas; "" if it lacks none. The text lives
+ * as long as the table. */
 HETCCL_API hetcclResult_t hetcclRuntimeGetMissing(const hetcclRuntime* table, const char** names);
 
 #ifdef __cplusplus

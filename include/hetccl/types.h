@@ -1,4 +1,4 @@
-/* The types of the C API, which hetccl.h includes: include that.
+/* Types of the C API. Include hetccl.h, which includes this file.
  *
  * Licensed under the Apache License, Version 2.0. */
 #ifndef HETCCL_TYPES_H_
@@ -37,9 +37,9 @@ typedef enum {
 /** Values equal ncclDataType_t's; NCCL has no 16-bit integers.
  *
  * Floats of 16 and 8 bits are added and multiplied in float32; each partial result that leaves a
- * rank is rounded to nearest even. The 8-bit ones saturate, as NCCL's do on CUDA: a result beyond
- * the largest finite number, an infinity of e5m2 included, becomes the largest finite number of its
- * sign. A NaN stays one. What is only moved keeps its bits. */
+ * rank is rounded to nearest even. 8-bit floats saturate, as NCCL's do on CUDA: a result beyond the
+ * largest finite number, including an infinity of e5m2, becomes the largest finite number of its
+ * sign. A NaN stays a NaN. Calls that only move data keep its bits. */
 typedef enum {
   hetcclInt8 = 0,
   hetcclUint8 = 1,
@@ -57,13 +57,13 @@ typedef enum {
   hetcclUint16 = 65
 } hetcclDataType_t;
 
-/** Values equal ncclRedOp_t's, which has no bitwise operators. Avg divides the sum of integers and
- * truncates toward zero; it scales floats before it adds them, so that a mean of equal numbers is
- * that number, within rounding, though their sum overflows (docs/python.md). Band, Bor and Bxor
- * take integers of any width, elsewhere they are hetcclInvalidArgument. A reduction that the
+/** Values equal ncclRedOp_t's, which has no bitwise operators. Avg of integers divides the sum and
+ * truncates toward zero. Avg of floats scales them before it adds them, so that the mean of equal
+ * numbers is that number, within rounding, even if their sum overflows (docs/python.md). Band, Bor
+ * and Bxor take integers of any width; other types are hetcclInvalidArgument. A reduction that the
  * library or device of any rank lacks is hetcclUnsupported on every rank, before it moves anything:
- * where two or more GPUs form a cluster, NCCL lacks bitwise operators and 16-bit integers. Other
- * numbers from hetcclNumOps on are those of hetcclRedOpCreatePreMulSum. */
+ * in a cluster of two or more GPUs, NCCL lacks bitwise operators and 16-bit integers. Other numbers
+ * from hetcclNumOps on are operators of hetcclRedOpCreatePreMulSum. */
 typedef enum {
   hetcclSum = 0,
   hetcclProd = 1,
@@ -77,51 +77,51 @@ typedef enum {
   hetcclMaxRedOp = 2147483647
 } hetcclRedOp_t;
 
-/** Where a scalar lies, and so when it is read. Values equal ncclScalarResidence_t's. */
+/** The place of a scalar, which decides when it is read. Values equal ncclScalarResidence_t's. */
 typedef enum {
-  hetcclScalarDevice = 0,       /**< in memory that the device reads; read by each collective */
-  hetcclScalarHostImmediate = 1 /**< in host memory; read by the call that it is passed to */
+  hetcclScalarDevice = 0,       /**< in memory that the device reads; each collective reads it */
+  hetcclScalarHostImmediate = 1 /**< in host memory; the call that it is passed to reads it */
 } hetcclScalarResidence_t;
 
 /** A communicator: a number, never a pointer into the library. */
 typedef struct hetcclComm* hetcclComm_t;
 
-/** The device's own stream (cudaStream_t, hipStream_t), of which NULL is the default one; for the
- * host device a stream of hetcclHostStreamCreate, or NULL, which means that the collective is
- * complete when the call returns, progressed by the caller. */
+/** A stream of the device (cudaStream_t, hipStream_t); NULL is its default stream. For the host
+ * device: a stream of hetcclHostStreamCreate, or NULL. With NULL the caller drives the collective,
+ * which is complete when the call returns. */
 typedef void* hetcclStream_t;
 
-/** Where the ranks of one communicator meet: an address and a 32-byte secret. Carry it to them out
- * of band. */
+/** The meeting point of a communicator's ranks: an address and a 32-byte secret. Carry it to the
+ * ranks out of band. */
 typedef struct {
   char internal[128];
 } hetcclUniqueId;
 
-/** Options of one communicator. Start from HETCCL_CONFIG_INITIALIZER; strings are copied. It may
- * grow at its end: `size` tells which fields the caller knows, the others have their defaults. */
+/** Options of one communicator. Start from HETCCL_CONFIG_INITIALIZER. Strings are copied. The
+ * struct may grow at its end: `size` tells which fields the caller knows; the others have their
+ * defaults. */
 typedef struct {
   size_t size;
   unsigned int magic;
   unsigned int version;
-  const char* device;  /**< "host"; "cuda:1" a GPU, "cuda" the calling thread's. NULL or "", in
-                            init: the GPU that is the calling thread's current one, as
-                            hetcclCommInitRank says, else "host"; in a split or shrink: that of
-                            `comm` */
+  const char* device;  /**< "host"; "cuda:1": a GPU; "cuda": the calling thread's GPU. NULL or ""
+                            in init: the calling thread's current GPU, as hetcclCommInitRank
+                            describes, else "host"; in a split or shrink: the device of `comm` */
   const char* cluster; /**< label that splits clusters further; NULL: HETCCL_CLUSTER */
-  const char* host_id; /**< identity of this host; NULL: HETCCL_HOSTID, or probed */
-  int64_t timeout_ms;  /**< for one collective; 0: HETCCL_TIMEOUT_MS */
+  const char* host_id; /**< identity of this host; NULL: HETCCL_HOSTID, else detected */
+  int64_t timeout_ms;  /**< of one collective; 0: HETCCL_TIMEOUT_MS */
   int blocking; /**< 0: init, split, shrink, finalize return hetcclInProgress at once; default 1 */
-  int64_t init_timeout_ms; /**< for all ranks to come; 0: HETCCL_INIT_TIMEOUT_MS */
-  int64_t init_limit_ms;   /**< at most this, where init_timeout_ms is longer; 0: no limit */
-  const char* wire;        /**< how sums cross between clusters: "int8", "int4:128", "" as they are;
+  int64_t init_timeout_ms; /**< for all ranks to join; 0: HETCCL_INIT_TIMEOUT_MS */
+  int64_t init_limit_ms;   /**< upper bound for init_timeout_ms; 0: none */
+  const char* wire;        /**< encoding of sums between clusters: "int8", "int4:128"; "": none;
                                 NULL: HETCCL_WIRE. Ranks must agree */
-  const char* wire_gather; /**< the same of all-gathers; NULL: HETCCL_WIRE_GATHER */
-  int wire_inside;         /**< 1 encodes where all ranks are in one cluster, too, 0 does not;
-                                -1: HETCCL_WIRE_INSIDE. Ranks must agree */
-  const char* name; /**< for people, in the log and in hetcclCommDump: 64 bytes of it; or NULL */
-  int min_ctas; /**< least thread blocks of a kernel of NCCL or RCCL, in this rank's cluster; 0: as
-                     the library chooses. On other ranks hetcclUnsupported */
-  int max_ctas; /**< the most, alike */
+  const char* wire_gather; /**< the same for all-gathers; NULL: HETCCL_WIRE_GATHER */
+  int wire_inside;         /**< 1: encodes even if all ranks are in one cluster; 0: does not; -1:
+                                HETCCL_WIRE_INSIDE. Ranks must agree */
+  const char* name; /**< for the log and hetcclCommDump, which show up to 64 bytes; or NULL */
+  int min_ctas;     /**< fewest thread blocks of a kernel of NCCL or RCCL in this rank's cluster; 0:
+                         the library chooses. On ranks without such a library hetcclUnsupported */
+  int max_ctas;     /**< most thread blocks, likewise */
 } hetcclConfig_t;
 
 #define HETCCL_CONFIG_MAGIC 0x4e7cc100u
@@ -143,7 +143,7 @@ typedef struct {
    0,                             \
    0}
 
-/** The color of a rank that joins no part of a split. */
+/** The color of a rank that joins no new communicator. */
 #define HETCCL_SPLIT_NOCOLOR (-1)
 /** Flags of hetcclCommShrink. Values equal NCCL_SHRINK_DEFAULT and NCCL_SHRINK_ABORT. */
 #define HETCCL_SHRINK_DEFAULT 0

@@ -9,8 +9,8 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// The elements that go to each rank, or come from it: `splits` counts rows of `tensor`, or is
-/// empty for as many to each.
+/// Elements that go to each rank or come from it. `splits` counts rows of `tensor`; if empty, all
+/// ranks get equally many.
 std::vector<size_t> counts_by_rank(const Where& where, const char* argument,
                                    const at::Tensor& tensor, const std::vector<int64_t>& splits,
                                    int size) {

@@ -1,4 +1,4 @@
-/// One call of the C API, as a value.
+/// One call of the C API as a value.
 #pragma once
 
 #include <array>
@@ -11,24 +11,24 @@
 
 namespace hetccl::torch_backend {
 
-/// `count` elements of `type` make up one tensor.
+/// A tensor's content as `count` elements of `type`.
 struct Elements {
   size_t count;
   hetcclDataType_t type;
 };
 
-/// A reduction as hetccl runs it: by a built-in operator, or by a pre-multiplied sum, whose factor
-/// is an element in the first bytes.
+/// A reduction in hetccl's terms: a built-in operator, or a pre-multiplied sum with its factor, one
+/// element, in the first bytes.
 struct Reduction {
   Elements elements;
   hetcclRedOp_t op;
   std::optional<std::array<std::byte, 8>> factor;
 };
 
-/// The arguments of a call, and the memory that some of them point to.
+/// The arguments of a call, and memory that some of them point to.
 class ApiCall {
  public:
-  /// Moves `elements` from `from` to `to`; `root`, or the peer of a message.
+  /// Moves `elements` from `from` to `to`. `root` is the root, or the peer of a message.
   ApiCall(hetcclFunction_t function, const Elements& elements, const void* from, void* to,
           int root = 0) {
     call_.function = function;
@@ -59,13 +59,13 @@ class ApiCall {
     call_.tag = tag;
     return std::move(*this);
   }
-  /// Sets where a receive from any rank writes the rank that has sent.
+  /// Sets the address to which a receive from any rank writes the sender.
   ApiCall&& source(int* source) && {
     call_.source = source;
     return std::move(*this);
   }
 
-  /// Good while this stays where it is.
+  /// Valid while this object is not moved.
   [[nodiscard]] hetcclCall_t get() const {
     hetcclCall_t call = call_;
     call.size = sizeof(call);

@@ -88,7 +88,8 @@ void HetcclBackend::shutdown_within(milliseconds grace) {
   if (streams_ != nullptr && !streams_->drain(grace)) {
     communicator_->abort("the process exited with operations in flight");
   }
-  constexpr milliseconds kLeast(200);  // the GPU's streams have ended: the library is to see it
+  constexpr milliseconds kLeast(200);  // time for the library to notice that the GPU's streams have
+                                       // ended
   const auto rest =
       std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
   communicator_->close_within(std::max(rest, kLeast));
@@ -148,7 +149,7 @@ c10::intrusive_ptr<HetcclWork> HetcclBackend::submit(Request request, millisecon
 }
 
 std::shared_ptr<Watcher> HetcclBackend::watcher_of(const Request& request) {
-  // Work of several orders holds up none of them.
+  // Work of several orders gets a watcher of its own, so that it delays none of the orders.
   if (!request.members.empty() || request.order.kind == OrderKey::Kind::Several) {
     return std::make_shared<Watcher>();
   }
@@ -171,7 +172,7 @@ std::optional<HetcclBackend::Block> HetcclBackend::take_block() {
 }
 
 void HetcclBackend::startCoalescing() {
-  const auto unended = take_block();  // of a program that went on after an exception
+  const auto unended = take_block();  // left by a program that went on after an exception
   TORCH_CHECK_VALUE(!unended || unended->messages.empty(), "hetccl: ", unended->messages.size(),
                     " messages of a block on rank ", rank_,
                     ", which an exception left without its end, were never started");
@@ -196,7 +197,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::endCoalescing() {
 }
 
 void HetcclBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  open(std::nullopt);  // which names its ranks
+  open(std::nullopt);  // on failure this names the missing ranks
   const milliseconds own(timeout_ms_.load());
   monitored_barrier_->pass(opts.timeout.count() > 0 ? opts.timeout : own, wait_all_ranks);
 }
@@ -322,7 +323,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allgather_coalesced(
   check_lists(where, outputs.size(), static_cast<size_t>(size_));
   Request request(c10d::OpType::ALLGATHER_COALESCED, "hetccl:all_gather_coalesced", inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    Tensors parts;  // of input i, by rank; c10d passes a list by input for each rank
+    Tensors parts;  // parts of input i, by rank; c10d passes one list per input
     for (const Tensors& of_rank : outputs) {
       check_lists(where, of_rank.size(), inputs.size());
       parts.push_back(of_rank[i]);

@@ -1,4 +1,4 @@
-/// hetccl as a backend of torch.distributed (c10d), for tensors of the host and of GPUs.
+/// hetccl as a backend of torch.distributed (c10d), for tensors on the host and on GPUs.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,8 @@
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>  // from 2.14 on, Backend needs it whole
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>  // since torch 2.14 Backend needs its
+                                                         // definition
 #include <vector>
 
 #include "communicator.h"
@@ -27,26 +28,26 @@ namespace hetccl::torch_backend {
 class Places;
 class Registry;
 
-/// What a backend has from the one that made it.
+/// Objects that a backend gets from its creator.
 struct Origin {
   std::shared_ptr<Registry> registry;
-  std::shared_ptr<Places> places;  ///< null where all ranks of the job make groups by equal calls
+  std::shared_ptr<Places> places;  ///< null if all ranks of the job make groups by the same calls
   Wire wire{};
 };
 
-/// The options of a backend as torch copies them: with copy.deepcopy, or by `clone` from 2.14 on.
+/// The options of a backend. torch copies them with copy.deepcopy, or, since 2.14, with `clone`.
 struct GroupOptions final : c10d::Backend::Options {
   using Options::Options;
   Wire wire;
   c10::intrusive_ptr<Options> clone() const { return c10::make_intrusive<GroupOptions>(*this); }
 };
 
-/// One process group's communicator. On the host, collectives are enqueued on one stream and run in
-/// order in the background; Work::wait drives them. On a GPU see DeviceWork.
+/// The communicator of one process group. On the host, collectives are enqueued on one stream and
+/// run in order in the background; Work::wait drives them. For GPUs see DeviceWork.
 ///
-/// Where no rank has a GPU it joins the communicator when it is made; where torch has bound every
-/// rank to a device, once torch says to which; else by the first call, when it is known what this
-/// rank's device is: `choose_device`.
+/// If no rank has a GPU, the backend joins the communicator when it is made. If torch has bound
+/// every rank to a device, it joins when torch passes the device. Otherwise the first call joins,
+/// when this rank's device is known (`choose_device`).
 ///
 /// torch 2.14 and later add names (all_reduce_single, ...) that forward to these.
 class HetcclBackend final : public c10d::Backend {
@@ -54,42 +55,43 @@ class HetcclBackend final : public c10d::Backend {
   static constexpr const char* kName = "hetccl";
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  /// To be followed by `meet` or `adopt`.
+  /// The caller must call `meet` or `adopt` next.
   HetcclBackend(const c10d::DistributedBackendOptions& options,
                 std::optional<c10::Device> preferred_device, Origin origin);
   ~HetcclBackend() override;
 
-  /// Blocks until all ranks have come.
+  /// Waits for all ranks of the group.
   void meet();
 
   const std::string getBackendName() const override { return kName; }
-  /// A copy: splitGroup of torch up to 2.13 writes the new group's name and timeout into it.
+  /// Returns a copy, because splitGroup of torch up to 2.13 writes the new group's name and timeout
+  /// into it.
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_->clone(); }
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setGroupUid(const std::string& uid) override;
   bool supportsSplitting() const override { return true; }
-  /// Joins the communicator where torch has bound every rank to a device; blocks until all have
-  /// come.
+  /// Joins the communicator if torch has bound every rank to a device. Blocks until all ranks have
+  /// joined.
   void eagerConnectSingleDevice(at::Device device) override;
-  /// Collective over this group: every rank calls it, whether or not it is among `ranks`, and
-  /// those that are not get null. Blocks until all have come.
+  /// Splits this group. Collective over this group: every rank calls it; ranks that are not in
+  /// `ranks` get null. Blocks until all ranks have called it.
   c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                           const std::vector<int>& ranks,
                                           const c10::intrusive_ptr<Options>& opts) override;
-  /// Where groups of this one's ranks meet if some of these ranks are bound to a device and others
-  /// are not; else null. Blocks until all ranks have made this group.
+  /// Returns the meeting places for groups of this one's ranks if torch has bound some but not all
+  /// of these ranks to a device; else null. Blocks until all ranks have made this group.
   [[nodiscard]] std::shared_ptr<Places> places();
   void setSequenceNumberForGroup() override {}  // every rank counts from 0
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override;
-  /// Does not end the wait of a first call for the other ranks.
+  /// Does not interrupt a first call that waits for the other ranks.
   void abort() override;
   void shutdown() override;
-  /// Waits at most `grace` for what is in flight: for the end of the process.
+  /// Shuts down at the end of the process; waits at most `grace` for pending operations.
   void shutdown_within(std::chrono::milliseconds grace);
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
-  /// Of COO tensors, by SUM. Blocks until all ranks have called it, whatever `asyncOp`.
+  /// For COO tensors and SUM. Blocks until all ranks have called it, regardless of `asyncOp`.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
@@ -113,14 +115,15 @@ class HetcclBackend final : public c10d::Backend {
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                   const c10d::ScatterOptions& opts) override;
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
-  /// Throws on every rank that has come, naming those that have not. Harms nothing: the group goes
-  /// on, and no collective of it needs to be able to complete.
+  /// Throws on every rank that has called it, naming those that have not. It does not damage the
+  /// group, and works even if no collective of the group can complete.
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
   bool supportsCoalescing() const override { return true; }
   /// Begins a block of the calling thread. Collectives start at once. Messages are kept, and `send`
-  /// and `recv` return null: endCoalescing starts them, on a GPU in one call. It returns one Work
-  /// for the block; where a message was refused it throws that error, and starts none.
+  /// and `recv` return null, until endCoalescing starts them, on a GPU in one call. endCoalescing
+  /// returns one Work for the block. If a message was refused, it throws that error and starts no
+  /// message.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -129,57 +132,57 @@ class HetcclBackend final : public c10d::Backend {
                         std::vector<int64_t>& input_splits,
                         const c10d::AllToAllOptions& opts) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
-  /// Messages meet in the order of the calls, and their tags must agree. No message waits for
-  /// another of another rank or direction, unless they are of one block. Messages to this rank
-  /// itself meet by their tags; a send of these is complete before its receive is called.
+  /// Messages match in call order, and their tags must agree. A message waits only for messages of
+  /// the same rank and direction, and for those of its block. Messages from this rank to itself
+  /// match by tag; such a send is complete before its receive is called.
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
-  /// Of what the ranks send, in their order, the first with this tag; on ranks of the host. Its
-  /// Work knows the rank: `sourceRank`.
+  /// Receives the first message with this tag from any rank, on host ranks only. `sourceRank` of
+  /// its Work tells the sender.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  /// Encodes `tensor` into `codes`, encoded_bytes(numel) bytes on the same device, or decodes them.
-  /// Communicates nothing: at once on the host, on a GPU on the current stream. Throws as `stats`
-  /// on a GPU.
+  /// Encodes `tensor` to `codes`, which has encoded_bytes(numel) bytes on the same device, or
+  /// decodes it. Does not communicate. Runs at once on the host, on the current stream on a GPU. On
+  /// a GPU throws as `stats` does.
   void encode(const at::Tensor& tensor, const at::Tensor& codes, const std::string& encoding);
   void decode(const at::Tensor& codes, const at::Tensor& tensor, const std::string& encoding);
 
-  /// As an all-reduce of `tensor`, with error feedback: see hetcclAllReduceWithResidual. `residual`
-  /// is contiguous, of the tensor's type and on the communicator's device.
+  /// All-reduces `tensor` with error feedback: see hetcclAllReduceWithResidual. `residual` must be
+  /// contiguous, of the tensor's type and on the communicator's device.
   WorkPtr all_reduce_with_residual(const at::Tensor& tensor, const at::Tensor& residual,
                                    const c10d::ReduceOp& op);
 
   /// Counters of this rank. Throws before the communicator is joined and after shutdown.
   [[nodiscard]] hetcclCommStats_t stats() const;
-  /// The topology as JSON. Throws as `stats`.
+  /// The topology as JSON. Throws as `stats` does.
   [[nodiscard]] std::string topology() const;
-  /// The state of tuning, as the JSON of hetcclCommGetTuning. Throws as `stats`.
+  /// The state of tuning: the JSON of hetcclCommGetTuning. Throws as `stats` does.
   [[nodiscard]] std::string tuning() const;
 
  private:
-  /// What a call does with a tensor.
+  /// A call's use of a tensor.
   enum class Use : uint8_t { In, Out, InOut };
 
   // device.cc
-  /// Joins the communicator if that is still to do, on the device of which the call's tensor is.
+  /// Joins the communicator if that has not been done, on the device of the call's tensor.
   void open(std::optional<c10::Device> tensor_device);
   void join(c10::Device device);
   void adopt(std::shared_ptr<Communicator> communicator, c10::Device device, uint64_t session);
   [[nodiscard]] std::optional<c10::Device> preferred_device() const;
   [[nodiscard]] c10::Device choose_device(std::optional<c10::Device> tensor_device);
   [[nodiscard]] bool serves(c10::DeviceType type) const;
-  /// The same tensors, on the communicator's device: those of the host are carried to a GPU and
-  /// back, for objects and other little things. Throws for other devices.
+  /// Returns the tensors on the communicator's device. Host tensors are copied to the GPU and back,
+  /// which is meant for objects and other small data. Throws for other devices.
   Tensors local(const Where& where, Request& request, const Tensors& tensors, Use use);
   at::Tensor local(const Where& where, Request& request, const at::Tensor& tensor, Use use);
-  /// The same, contiguous: dense tensors of another memory format go through a copy in the order of
-  /// their indices, since other ranks may have other strides. Lists of parts need none: see Flat.
+  /// Like `local`, and contiguous: a dense tensor with another memory format is copied in index
+  /// order, because other ranks may have other strides. Lists of parts do not need this: see Flat.
   at::Tensor packed(const Where& where, Request& request, const at::Tensor& tensor, Use use);
   Tensors packed(const Where& where, Request& request, const Tensors& tensors, Use use);
   [[nodiscard]] std::shared_ptr<Communicator> joined() const;
 
   // encode.cc
-  /// Calls where tensors of `device` are encoded.
+  /// Calls the C API for tensors of `device` that are encoded or decoded.
   using Recode = std::function<hetcclResult_t(hetcclComm_t, hetcclStream_t)>;
   void recode(const Where& where, c10::Device device, const Recode& call);
 
@@ -203,65 +206,69 @@ class HetcclBackend final : public c10d::Backend {
   /// The calls of one thread between startCoalescing and endCoalescing.
   struct Block {
     std::vector<c10::intrusive_ptr<HetcclWork>> works;
-    std::vector<Request> messages;  ///< yet to be started
-    std::vector<OwnMessage> own;    ///< the same, of this rank to itself
-    std::exception_ptr refusal;     ///< of a message, the first; or null
+    std::vector<Request> messages;  ///< not yet started
+    std::vector<OwnMessage> own;    ///< the same, from this rank to itself
+    std::exception_ptr refusal;     ///< the first refused message's error; or null
   };
-  /// The calling thread's; null where it has begun none.
+  /// The calling thread's block; null if it has begun none.
   Block* find_block_locked();
-  /// The same, which is over then.
+  /// Removes and returns the calling thread's block.
   std::optional<Block> take_block();
-  /// Fills `own` instead if `peer` is this rank.
+  /// Fills in `own` instead if `peer` is this rank.
   Request describe_message(const Where& where, OrderKey::Kind kind, Tensors& tensors, int peer,
                            int tag, std::optional<OwnMessage>& own);
-  /// Messages that start in one call.
+  /// Merges messages into one call.
   static Request merge(std::vector<Request> messages);
-  /// Keeps a message for endCoalescing. False where it is to start at once.
+  /// Keeps a message for endCoalescing. Returns false if there is no block and it must start at
+  /// once.
   bool keep_message(Request& request, std::optional<OwnMessage>& own);
-  /// The same of a message's error.
+  /// Keeps a message's error in the same way.
   bool keep_refusal(const std::exception_ptr& refusal);
-  /// Starts the messages of a block that has ended.
+  /// Starts the kept messages of a block that has ended.
   void start_kept(Block& block);
-  /// The same of messages to this rank itself.
+  /// Starts those from this rank to itself.
   void start_own(Block& block);
-  /// Starts one end of a message to this rank itself, with the other if that has come.
+  /// Starts one end of a message from this rank to itself, together with the other end if that was
+  /// called before.
   c10::intrusive_ptr<HetcclWork> start_own_locked(OwnMessage message);
   c10::intrusive_ptr<HetcclWork> await_send(OwnMessage receive);
   [[nodiscard]] Request join_ends(OwnMessage one, OwnMessage other) const;
-  /// Every rank's row of what describes its sparse tensor, on the host. Blocks until all have come.
+  /// Returns the rows in which all ranks describe their sparse tensors, on the host. Blocks until
+  /// all ranks have called it.
   at::Tensor gather_shapes(const Where& where, const at::Tensor& tensor,
                            std::chrono::milliseconds timeout);
   void check_root(const char* operation, int64_t root) const;
   static void add_broadcast(Request& request, const at::Tensor& tensor, int root);
   void add_all_gather(Request& request, const char* name, const at::Tensor& output,
                       const at::Tensor& input) const;
-  /// Into one output per rank.
+  /// The same with one output per rank.
   void add_all_gather(Request& request, const char* name, const Tensors& outputs,
                       const at::Tensor& input) const;
   void add_reduce_scatter(Request& request, const char* name, const at::Tensor& output,
                           const at::Tensor& input, const c10d::ReduceOp& op) const;
 
   const std::string group_;
-  std::shared_ptr<const GroupName> name_;  ///< what work has of it
+  std::shared_ptr<const GroupName> name_;  ///< shared with its work
   const c10::intrusive_ptr<GroupOptions> options_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  const std::optional<c10::Device> preferred_device_;  ///< the default group's device_id
+  const std::optional<c10::Device> preferred_device_;  ///< device_id of the default group
   const Origin origin_;
   std::mutex watchers_mutex_;
-  std::map<OrderKey, std::shared_ptr<Watcher>> watchers_;  ///< each waits in its order
+  std::map<OrderKey, std::shared_ptr<Watcher>> watchers_;  ///< one per order
   std::unique_ptr<MonitoredBarrier> monitored_barrier_;
-  std::mutex own_mutex_;  ///< held while an end of an own message looks for the other
+  std::mutex own_mutex_;  ///< held while one end of an own message looks for the other
   OwnMessages own_messages_;
 
   std::mutex open_mutex_;
-  std::atomic<bool> opened_{false};             ///< what follows is there, and stays
-  std::shared_ptr<Communicator> communicator_;  ///< null before
+  std::atomic<bool> opened_{false};             ///< once true, the members below are set and stay
+  std::shared_ptr<Communicator> communicator_;  ///< null until opened
   c10::Device device_{c10::kCPU};
   std::shared_ptr<DeviceStreams> streams_;  ///< null on the host
-  uint64_t session_ = 0;                    ///< tells this communicator from others of its store
-  std::atomic<bool> ended_{false};          ///< by abort or shutdown
+  uint64_t session_ = 0;                    ///< distinguishes this communicator from others in its
+                                            ///< store
+  std::atomic<bool> ended_{false};          ///< abort or shutdown was called
 
-  std::string arrival_;  ///< Arrival::session; empty for a group that was split off
+  std::string arrival_;  ///< Arrival::session; empty for a split group
   std::atomic<bool> declared_{false};
   std::mutex binding_mutex_;
   std::optional<Binding> binding_;

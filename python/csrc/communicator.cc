@@ -8,7 +8,7 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// A forked child answers before it takes a lock, which may be held for ever there.
+/// Checked before any lock: in a forked child a lock may be held for ever.
 Failure forked_failure() {
   return {hetcclInvalidUsage,
           "this process was forked from a rank and is none itself; communicate in the parent, or "
@@ -81,7 +81,8 @@ std::optional<Failure> Communicator::begin_call(hetcclComm_t& comm) {
   return refusal_locked();
 }
 
-// A handle that went meanwhile says less than whoever made it go.
+// If another thread has ended the communicator meanwhile, its reason says more than this call's
+// error.
 std::optional<Failure> Communicator::end_call(hetcclResult_t result) {
   if (result == hetcclSuccess) return std::nullopt;
   Failure own = last_failure(result);
@@ -131,7 +132,7 @@ bool Communicator::wait_all(const std::vector<hetcclWork_t>& works, Milliseconds
   });
 }
 
-// Asking may wait for the ranks' agreement on a failure.
+// hetcclCommGetAsyncError may wait until the ranks agree on a failure, so no lock is held.
 std::optional<Failure> Communicator::failure() {
   if (forked()) return forked_failure();
   hetcclComm_t comm = nullptr;
@@ -155,7 +156,7 @@ std::optional<Failure> Communicator::refusal_locked() const {
   return Failure{hetcclInvalidUsage, "the process group has been destroyed; make a new one"};
 }
 
-// The handle stays while this waits, so that an abort can end the wait.
+// Keeps the handle while it waits, so that an abort can end the wait.
 void Communicator::close() {
   if (forked()) return;
   {
@@ -179,7 +180,7 @@ void Communicator::abort(const std::string& reason) {
   end(std::move(failed));
 }
 
-// Where another thread ends it already, this one waits for that.
+// If another thread is ending the communicator, waits for it.
 void Communicator::end(std::optional<Failure> failed) {
   const std::lock_guard end_lock(end_mutex_);
   const bool aborts = failed.has_value();

@@ -1,4 +1,5 @@
-// Which device a rank of a process group communicates from, and what becomes of tensors elsewhere.
+// Chooses the device from which a rank of a process group communicates, and copies tensors of other
+// devices.
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
@@ -24,7 +25,8 @@ c10::Device HetcclBackend::choose_device(std::optional<c10::Device> tensor_devic
   if (tensor_device && tensor_device->type() != c10::kCPU) {
     return tensor_device->has_index() ? *tensor_device : current_device(tensor_device->type());
   }
-  // A barrier or a tensor of the host, as objects are; but it may be a GPU that this rank works on.
+  // The call is a barrier, or its tensor is on the host, as those of objects are. This rank may
+  // still work on a GPU.
   if (!serves(c10::kCUDA)) return c10::kCPU;
   if (preferred_device_) return *preferred_device_;
   return uses_current_device(c10::kCUDA) ? current_device(c10::kCUDA) : c10::Device(c10::kCPU);
@@ -52,11 +54,11 @@ void HetcclBackend::join(c10::Device device) {
   Failure failure{};
   auto joined = Communicator::join(id, rank_, size_, name_of(device), options_->timeout,
                                    options_->wire, failure);
-  // Wrong arguments end the call at once; then the others may not have read the id yet.
+  // Wrong arguments fail the call at once, and the other ranks may not have read the id by then.
   if (failure.result != hetcclInvalidArgument) forget_unique_id(*store_, arrival_, rank_);
   const std::string place = c10::str("process group '", group_, "' from ",
                                      device.is_cpu() ? "host memory" : device.str());
-  // A setting of this rank that is wrong comes first: it is no fault of the network.
+  // A wrong setting of this rank is reported first, since the network is not to blame.
   TORCH_CHECK_WITH(DistBackendError, failure.result != hetcclInvalidArgument,
                    "hetccl: ", failure.text, " (this rank cannot join ", place, ")");
   TORCH_CHECK_WITH(DistBackendError, joined != nullptr, "hetccl: cannot join ", place, ": ",
@@ -77,7 +79,7 @@ void HetcclBackend::adopt(std::shared_ptr<Communicator> communicator, c10::Devic
 
 at::Tensor HetcclBackend::local(const Where& where, Request& request, const at::Tensor& tensor,
                                 Use use) {
-  if (!tensor.defined()) return tensor;  // to be refused by its checks
+  if (!tensor.defined()) return tensor;  // the checks refuse it
   const c10::Device device = tensor.device();
   open(device);
   if (device == device_) return tensor;
@@ -103,7 +105,7 @@ at::Tensor HetcclBackend::packed(const Where& where, Request& request, const at:
   const at::Tensor placed = local(where, request, tensor, use);
   if (!placed.defined() || placed.layout() != at::kStrided || placed.is_contiguous() ||
       !placed.is_non_overlapping_and_dense()) {
-    return placed;  // as it is, or to be refused by its checks
+    return placed;  // used as it is, or the checks refuse it
   }
   at::Tensor copy = use == Use::Out
                         ? at::empty(placed.sizes(), placed.options().requires_grad(false))

@@ -20,8 +20,8 @@ constexpr std::chrono::microseconds kSpin(50);
 constexpr std::chrono::microseconds kShortestSleep(20);
 constexpr std::chrono::microseconds kLongestSleep(1000);
 
-/// Says that what this thread asks of the device has nothing to do with the graph that another one
-/// may be recording, which the driver would break otherwise.
+/// While it lives, this thread's device calls do not affect a graph that another thread may be
+/// recording. The driver would otherwise invalidate that graph.
 class ApartFromGraphs {
  public:
   ApartFromGraphs() { exchange(); }
@@ -32,7 +32,7 @@ class ApartFromGraphs {
  private:
   using Exchange = int (*)(int* mode);
   void exchange() {
-    // A process with a GPU has loaded its driver, or AMD's runtime. CUDA and HIP number modes
+    // A process with a GPU has loaded NVIDIA's driver or AMD's runtime. Both number the modes
     // alike.
     static const auto call = []() -> Exchange {
       for (const auto& [library, name] :
@@ -62,7 +62,7 @@ c10::Device current_device(c10::DeviceType type) {
 
 std::string name_of(c10::Device device) {
   if (device.is_cpu()) return "host";
-  // A torch for AMD's GPUs calls them "cuda", too.
+  // torch for AMD calls its GPUs "cuda" too.
   const bool is_amd = device.is_cuda() && at::detail::getCUDAHooks().hasROCM();
   return is_amd ? c10::str("hip:", static_cast<int>(device.index())) : device.str();
 }
@@ -72,7 +72,7 @@ bool uses_current_device(c10::DeviceType type) {
   try {
     return at::detail::getCUDAHooks().hasPrimaryContext(current_device(type).index());
   } catch (const std::exception&) {
-    return false;  // torch has not even looked for a device
+    return false;  // torch has not looked for a device yet
   }
 }
 
@@ -100,7 +100,7 @@ Events::~Events() {
     return;
   }
   try {
-    // Or freeing one would create a context on whatever device this thread stands on.
+    // Without the guard, freeing an event would create a context on this thread's current device.
     const c10::DeviceGuard guard(device_);
     const ApartFromGraphs apart;
     idle_.clear();
@@ -122,7 +122,7 @@ void Events::give_back(c10::Event event) noexcept {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(event));
   } catch (const std::bad_alloc&) {
-    // It is freed.
+    // The event is freed.
   }
 }
 
@@ -166,11 +166,12 @@ bool any_failed(const Marks& marks) {
 void await_in_background(const Marks& marks, c10::Device device) {
   try {
     const BeforeProcessEnd alive;
-    // Or asking would create a context on whatever device this thread stands on. It stays there:
-    // a guard's end, which cannot fail, may come after the driver's.
+    // Without this, a query would create a context on this thread's current device. The device
+    // stays current, because a guard's destructor, which must not fail, might run after the driver
+    // has ended.
     c10::impl::getDeviceGuardImpl(device.type())->setDevice(device);
   } catch (const std::exception&) {
-    // The device has failed, which the marks will say.
+    // The device has failed; the marks will report it.
   }
   std::ignore = poll_until(
       [&] {

@@ -1,5 +1,5 @@
-/// Streams and events of a GPU by torch's own interface for all vendors: nothing here is CUDA's, so
-/// that one binary serves a torch for GPUs and one without.
+/// A GPU's streams and events, through torch's vendor-neutral interface. Nothing here depends on
+/// CUDA, so one binary serves torch with and without GPUs.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -20,19 +20,19 @@
 
 namespace hetccl::torch_backend {
 
-/// How many GPUs of `type` this process sees; 0 where torch was built without them.
+/// Number of GPUs of `type` that this process sees; 0 if torch was built without support for them.
 [[nodiscard]] c10::DeviceIndex device_count(c10::DeviceType type);
-/// True when this process has used its current device of `type`.
+/// Whether this process has used its current device of `type`.
 [[nodiscard]] bool uses_current_device(c10::DeviceType type);
 [[nodiscard]] c10::Device current_device(c10::DeviceType type);
-/// As the C API calls it.
+/// The device's name in the C API.
 [[nodiscard]] std::string name_of(c10::Device device);
 
-/// Calls `done` until it is true, first often and then every millisecond. False when `timeout` has
-/// passed first; no limit when it is negative.
+/// Calls `done` until it returns true: often at first, later every millisecond. Returns false once
+/// `timeout` has passed; a negative timeout means no limit.
 [[nodiscard]] bool poll_until(const std::function<bool()>& done, std::chrono::milliseconds timeout);
 
-/// Events of one GPU, which are used again: making and freeing one is work for the driver.
+/// Events of one GPU, kept for reuse, because creating and freeing one is a driver call.
 /// Thread-safe.
 class Events {
  public:
@@ -41,7 +41,7 @@ class Events {
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
 
-  /// One that was given back, else a new one.
+  /// Returns a reused event, or a new one.
   [[nodiscard]] c10::Event take();
   void give_back(c10::Event event) noexcept;
 
@@ -52,7 +52,7 @@ class Events {
   std::vector<c10::Event> idle_;
 };
 
-/// A point on a stream. May be used and freed by any thread.
+/// A point on a stream. Any thread may use and free it.
 class Mark {
  public:
   Mark(std::shared_ptr<Events> events, const c10::Stream& stream);
@@ -60,11 +60,12 @@ class Mark {
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
 
-  /// True also when the device has failed: nothing will change any more.
+  /// Also true if the device has failed, since nothing will change then.
   [[nodiscard]] bool reached() const noexcept;
-  /// `reached` has met a failed device: what the stream was given is not known to be done.
+  /// Whether `reached` has found that the device failed: it is unknown whether the stream's work is
+  /// done.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
-  /// `stream` waits for it; the host does not.
+  /// Makes `stream` wait for the mark; the host does not wait.
   void block(const c10::Stream& stream) const;
 
  private:
@@ -77,27 +78,27 @@ using Marks = std::vector<std::shared_ptr<const Mark>>;
 
 [[nodiscard]] bool all_reached(const Marks& marks);
 [[nodiscard]] bool any_failed(const Marks& marks);
-/// Returns when all are reached, never once the process ends. For threads that nobody joins, which
-/// stand on `device` afterwards.
+/// Returns when all marks are reached; never returns once the process ends. For detached threads;
+/// `device` stays their current device.
 void await_in_background(const Marks& marks, c10::Device device);
 
-/// The streams of one communicator: those it has for itself, and the caller's. Thread-safe.
+/// The streams of one communicator, its own and the caller's. Thread-safe.
 class DeviceStreams {
  public:
   explicit DeviceStreams(c10::Device device);
 
   [[nodiscard]] c10::Device device() const { return device_; }
-  /// The one that the calling thread computes on.
+  /// The calling thread's current stream.
   [[nodiscard]] c10::Stream current() const { return impl_.getStream(device_); }
-  /// Any other, which nobody waits for.
+  /// Another stream, which nobody waits for.
   [[nodiscard]] c10::Stream another() const { return impl_.getStreamFromGlobalPool(device_); }
-  /// The one of an order; of several, one that is idle, unless many are in use.
+  /// The stream of an order. For Several: an idle one, unless many are in use.
   [[nodiscard]] c10::Stream of(const OrderKey& order);
-  /// Where `stream` is now; on its device.
+  /// Marks the current end of `stream`, which must be on its device.
   [[nodiscard]] std::shared_ptr<const Mark> mark(const c10::Stream& stream);
-  /// Remembers where `stream` has got to.
+  /// Remembers `mark` as the last one of `stream`.
   void note(const c10::Stream& stream, std::shared_ptr<const Mark> mark);
-  /// Waits until all that was noted is reached. False when `timeout` has passed first.
+  /// Waits until all noted marks are reached. Returns false once `timeout` has passed.
   [[nodiscard]] bool drain(std::chrono::milliseconds timeout);
 
  private:

@@ -20,7 +20,7 @@ DeviceWork::~DeviceWork() {
 }
 
 void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
-  // Events are made on the current device.
+  // Events are created on the current device.
   const c10::DeviceGuard guard(streams_->device());
   for (const auto& member : request_.members) {
     const auto& part = static_cast<const DeviceWork&>(*member);
@@ -37,8 +37,8 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
                       ": a tensor of host memory cannot be part of a CUDA graph");
     if (stream != current) streams_->mark(current)->block(stream);
     enqueue(timeout, stream);
-    // The caller's stream orders what it does next with these tensors. Those of a graph are held by
-    // whoever allocates for it: nobody waits for what has run.
+    // Later uses of these tensors on the caller's stream are ordered after this work. Tensors of a
+    // graph are held by the graph's memory pool, because nobody waits for the graph's runs here.
     if (captured_ && stream != current) keep_for(stream);
     if ((stream == current && !reaches_host_) || captured_) release_tensors();
   }
@@ -51,11 +51,11 @@ void DeviceWork::launch(std::chrono::milliseconds timeout, bool blocking) {
 void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream) {
   const auto failure =
       communicator_->start(request_.calls, stream.native_handle(), timeout, nullptr);
-  launched_ = true;  // or some of it
+  launched_ = true;  // at least partly
   if (failure) {
     request_.drop_results();
     mark(stream);
-    // A graph ends with all streams joined that it has taken up.
+    // A capture may only end once all streams that joined it have been joined back.
     if (captured_) streams_->mark(stream)->block(streams_->current());
     const std::exception_ptr error = error_of(*failure);
     finish(error);
@@ -64,12 +64,12 @@ void DeviceWork::enqueue(std::chrono::milliseconds timeout, const c10::Stream& s
   request_.calls.clear();
   if (!request_.copies.empty() || request_.conclude) {
     const c10::StreamGuard on_stream(stream);
-    const at::AutoDispatchBelowADInplaceOrView raw;  // as for the host's copies
+    const at::AutoDispatchBelowADInplaceOrView raw;  // as in run_copies
     for (const auto& [to, from] : request_.copies) to.copy_(from);
     if (request_.conclude) request_.conclude();
     request_.conclude = nullptr;
   }
-  // The host's remain for `settle`.
+  // Copies to host tensors are left to `settle`.
   request_.copies = std::move(request_.host_copies);
   reaches_host_ = !request_.copies.empty();
   mark(stream);
@@ -115,7 +115,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   }
   check();
   if (settled()) return true;
-  // What has failed by now is said here; what fails later, by the next call.
+  // Reports a failure that is known by now; the next call reports a later one.
   if (const auto failed = failure()) std::rethrow_exception(error_of(*failed));
   release_tensors();
   return true;
@@ -135,7 +135,8 @@ HetcclWork::FuturePtr DeviceWork::getFuture() {
   const c10::TypePtr outputs = c10::ListType::create(c10::TensorType::get());
   future_ = c10::make_intrusive<c10::ivalue::Future>(outputs,
                                                      std::vector<c10::Device>{streams_->device()});
-  // A future remembers the current stream's end: a stream's that waits for this work alone.
+  // The future records the current stream's end, so the current stream is one that waits only for
+  // this work.
   const c10::Stream stream = streams_->another();
   for (const auto& mark : marks_) mark->block(stream);
   const c10::StreamGuard on_stream(stream);

@@ -1,4 +1,4 @@
-/// Work on a GPU: enqueued on its streams, in whose order everything else follows.
+/// Work on a GPU: enqueued on streams, whose order does the rest.
 #pragma once
 
 #include "device_streams.h"
@@ -6,12 +6,12 @@
 
 namespace hetccl::torch_backend {
 
-/// As ProcessGroupNCCL's: a collective runs on a stream of its own, which waits for what the caller
-/// has enqueued; `wait` makes the caller's stream wait for it, and the host goes on. A `blocking`
-/// one runs on the caller's stream itself.
+/// Behaves like ProcessGroupNCCL's. A collective runs on its own stream, which waits for work that
+/// the caller has enqueued. `wait` makes the caller's stream wait for it, without blocking the
+/// host. A `blocking` collective runs on the caller's stream.
 ///
-/// Only these block the host: wait(timeout), the wait of a barrier, and that of work which brings
-/// results into host memory.
+/// Only these block the host: wait(timeout), the wait of a barrier, and the wait of work with
+/// results in host memory.
 class DeviceWork final : public HetcclWork {
  public:
   DeviceWork(int rank, uint64_t sequence, std::shared_ptr<const GroupName> group, Request request,
@@ -22,7 +22,7 @@ class DeviceWork final : public HetcclWork {
   void launch(std::chrono::milliseconds timeout, bool blocking) override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void blockCurrentStream() override;
-  /// Complete at once: waiting for it, or its callbacks, makes a stream wait.
+  /// Complete at once: waiting for it, and its callbacks, make a stream wait.
   FuturePtr getFuture() override;
 
  private:
@@ -31,13 +31,14 @@ class DeviceWork final : public HetcclWork {
   [[nodiscard]] std::optional<Failure> failure() const override;
   void enqueue(std::chrono::milliseconds timeout, const c10::Stream& stream);
   void mark(const c10::Stream& stream);
-  /// Their memory is not given to others before `stream` has come to this point.
+  /// Prevents reuse of the tensors' memory until `stream` has reached this point.
   void keep_for(const c10::Stream& stream) const;
 
   const std::shared_ptr<DeviceStreams> streams_;
   Marks marks_;
-  bool reaches_host_ = false;  ///< it brings results into host memory
-  bool captured_ = false;      ///< part of a graph, which decides when it runs: nothing to wait for
+  bool reaches_host_ = false;  ///< it has results in host memory
+  bool captured_ = false;      ///< recorded in a graph, which decides when it runs: nothing to wait
+                               ///< for
   FuturePtr future_;           ///< guarded by settle_mutex_
 };
 

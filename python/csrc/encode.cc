@@ -1,5 +1,4 @@
-// Tensors encoded by hand, as the group's collectives encode them, and all-reduces with what their
-// codes lose.
+// Encodes and decodes tensors as the group's collectives do, and all-reduces with error feedback.
 #include <c10/util/Exception.h>
 
 #include "backend.h"
@@ -16,7 +15,7 @@ void check_result(const Where& where, const std::optional<Failure>& failure) {
   TORCH_CHECK_WITH(DistBackendError, false, text);
 }
 
-/// Throws unless `tensor` can be encoded into, or decoded from, `codes`.
+/// Throws unless `tensor` can be encoded to `codes`, or decoded from it.
 Elements check_ends(const Where& where, const at::Tensor& tensor, const at::Tensor& codes,
                     const std::string& encoding) {
   check_dense(where, "the tensor", tensor);

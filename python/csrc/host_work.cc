@@ -13,7 +13,7 @@ using Nanoseconds = std::chrono::nanoseconds;
 
 thread_local int64_t waited_ns = 0;
 
-// Adds the time until its end to what this thread has waited.
+// Adds the time until its destruction to this thread's waiting time.
 class Waiting {
  public:
   Waiting() = default;
@@ -55,7 +55,7 @@ void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
     works_.push_back(work);
     request_.calls.clear();
     if (failure) {
-      launched_ = launched_ || !reached();  // some may have been started
+      launched_ = launched_ || !reached();  // some calls may have started
       request_.drop_results();
       const std::exception_ptr error = error_of(*failure);
       finish(error);
@@ -64,7 +64,7 @@ void HostWork::launch(std::chrono::milliseconds timeout, bool blocking) {
     launched_ = true;
   }
   if (blocking && reached()) settle();
-  // The profiler's event ends when the collective does, not when somebody asks.
+  // With a future the profiler's event ends when the collective does, not when somebody queries it.
   if (recordFunctionEndCallback_) std::ignore = getFuture();
 }
 

@@ -22,8 +22,8 @@ class HostWork final : public HetcclWork {
   std::vector<hetcclWork_t> works_;
 };
 
-/// Seconds for which this thread has been blocked in calls on host memory and in their waits. Those
-/// of futures and of GPUs are left out.
+/// Seconds that this thread has spent blocked in calls on host memory and in their waits. Excludes
+/// futures and GPUs.
 [[nodiscard]] double seconds_waited();
 
 }  // namespace hetccl::torch_backend

@@ -14,9 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kReminder(10'000);
-constexpr milliseconds kFirstLook(50), kLaterLook(2'000);  // whether a meeting is over
+constexpr milliseconds kFirstLook(50), kLaterLook(2'000);  // intervals for asking `is_over`
 constexpr size_t kNamedRanks = 16;
-// More than all ranks: a count that a rank has left so never becomes that of all.
+// Exceeds any number of ranks, so that once a rank has left, the count never equals that of all
+// ranks.
 constexpr int64_t kGone = int64_t{1} << 40U;
 const std::vector<uint8_t> kHere{1};
 
@@ -26,7 +27,7 @@ void forget(c10d::Store& store, std::initializer_list<std::string> keys) noexcep
   try {
     for (const std::string& key : keys) store.deleteKey(key);
   } catch (const std::exception&) {
-    // A Store that cannot delete is not worth failing for.
+    // Failing would be worse than a leftover key: the Store cannot delete.
   }
 }
 
@@ -125,7 +126,7 @@ bool Meeting::await_all(Patience& patience, const std::function<bool()>& is_over
   }
 }
 
-// Returns true if all had come before.
+// Leaves the meeting. Returns true if all had come before, so that the meeting counts.
 bool Meeting::leave() {
   forget(store_, {key_of(self_.rank)});
   if (store_.add(name_ + "/come", -kGone) != self_.size - kGone) return false;

@@ -1,4 +1,4 @@
-/// How ranks wait for each other in the torch Store.
+/// Ranks meet by waiting for each other's keys in the torch Store.
 #pragma once
 
 #include <chrono>
@@ -10,34 +10,34 @@
 
 namespace hetccl::torch_backend {
 
-/// A rank of a process group, as errors name it.
+/// A rank of a process group, for error messages.
 struct GroupRank {
   int rank = 0, size = 0;
   const std::string& group;
 };
 
-/// Deletes keys that nobody reads any more. A Store that cannot delete keeps them.
+/// Deletes keys that nobody reads any more, if the Store can delete.
 void forget(c10d::Store& store, std::initializer_list<std::string> keys) noexcept;
 
-/// ": ranks 1, 3 of 4 have not come", of the ranks whose key the Store lacks. Empty if it lacks
-/// none or cannot tell.
+/// Returns ": ranks 1, 3 of 4 have not come", naming the ranks whose keys are missing in the Store.
+/// Empty if none is missing or the Store cannot tell.
 [[nodiscard]] std::string name_missing(c10d::Store& store, int size,
                                        const std::function<std::string(int rank)>& key_of);
 
-/// One rank's wait for the others, with one deadline. Warns every 10 s. `Missing` names the ranks
-/// that have not come, as `name_missing` does.
+/// One rank's wait for the others, with one deadline. Warns every 10 s. `Missing` names the missing
+/// ranks, as `name_missing` does.
 class Patience {
  public:
   using Milliseconds = std::chrono::milliseconds;
   using Missing = std::function<std::string()>;
 
-  /// `purpose`: what a missing rank has yet to do.
+  /// `purpose`: the action that missing ranks have yet to take.
   Patience(c10d::Store& store, const GroupRank& self, const char* purpose, Milliseconds timeout);
 
-  /// Waits for `keys`, at most `longest`: whether they are there. Throws DistBackendError at the
+  /// Waits at most `longest` for `keys`; returns whether they exist. Throws DistBackendError at the
   /// deadline, and if the Store fails.
   bool wait_for(const std::vector<std::string>& keys, Milliseconds longest, const Missing& missing);
-  /// Sleeps. Throws at the deadline.
+  /// Sleeps for `pause`. Throws at the deadline.
   void rest(Milliseconds pause, const Missing& missing);
 
  private:
@@ -52,14 +52,15 @@ class Patience {
   Clock::time_point next_reminder_;
 };
 
-/// A place in the Store where all ranks of one attempt meet once: no other attempt has its name.
+/// A name in the Store under which all ranks of one attempt meet once. No other attempt uses the
+/// same name.
 class Meeting {
  public:
   Meeting(c10d::Store& store, std::string name, const GroupRank& self);
 
-  /// Blocks until all ranks have come. Throws as Patience; this rank counts as absent then.
-  /// Returns false if `is_over()`, which is asked now and then, says that not all will come. No
-  /// rank meets here any more then.
+  /// Blocks until all ranks have come. Throws as Patience does; this rank then counts as absent.
+  /// Returns false if `is_over()`, which it calls from time to time, returns true because not all
+  /// ranks will come. No rank can meet here afterwards.
   bool meet(Patience& patience, const std::function<bool()>& is_over = {});
 
  private:

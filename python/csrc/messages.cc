@@ -1,4 +1,4 @@
-// Send and receive, also to and from the own rank.
+// Send and receive, also between a rank and itself.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -43,8 +43,8 @@ Request HetcclBackend::merge(std::vector<Request> messages) {
   return request;
 }
 
-// A GPU's streams share its queues of the hardware: there a send that waits for room would hold up
-// the receive behind it, if each were a call. On the host each message has its order.
+// On a GPU all messages start in one call: streams share hardware queues, so a send that waits for
+// room could block the receive behind it. On the host each message has its own order.
 void HetcclBackend::start_kept(Block& block) {
   constexpr std::chrono::milliseconds kOfGroup(0);
   start_own(block);
@@ -68,7 +68,8 @@ bool HetcclBackend::keep_message(Request& request, std::optional<OwnMessage>& ow
   return true;
 }
 
-// Torch never ends a block that an exception leaves: its next collectives would only be noted.
+// torch does not end a block after an exception, so the thread's next collectives would stay in it.
+// Therefore errors are kept for endCoalescing.
 bool HetcclBackend::keep_refusal(const std::exception_ptr& refusal) {
   const std::lock_guard lock(blocks_mutex_);
   Block* block = find_block_locked();
@@ -129,10 +130,11 @@ Request HetcclBackend::join_ends(OwnMessage one, OwnMessage other) const {
   return both;
 }
 
-// Sends first: a block's receive must find its send, since the block's work is of what has started.
+// Starts sends first, so that a receive of the block finds its send: the block's work must cover
+// both.
 void HetcclBackend::start_own(Block& block) {
   const std::lock_guard turn(own_mutex_);
-  std::map<int, int64_t> unmatched;  // sends, by tag
+  std::map<int, int64_t> unmatched;  // sends minus receives, by tag
   for (const OwnMessage& message : block.own) unmatched[message.tag] += message.sends ? 1 : -1;
   for (const OwnMessage& message : block.own) {
     const int64_t left = unmatched[message.tag] + own_messages_.count_unmatched_sends(message.tag);
@@ -148,8 +150,7 @@ void HetcclBackend::start_own(Block& block) {
   }
 }
 
-// A send is buffered: it is complete though its receive is still to be called. A receive waits for
-// its send.
+// A send is buffered: it is complete before its receive is called. A receive waits for its send.
 c10::intrusive_ptr<HetcclWork> HetcclBackend::start_own_locked(OwnMessage message) {
   constexpr std::chrono::milliseconds kOfGroup(0);
   const Where where{message.sends ? "send" : "recv", rank_};

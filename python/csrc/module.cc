@@ -37,18 +37,18 @@ PYBIND11_MODULE(_torch, module) {
   module.doc() = "hetccl's backend of torch.distributed.";
   py::module_::import("torch._C._distributed_c10d");  // registers the base classes
   using NoGil = py::call_guard<py::gil_scoped_release>;
-  module.def("seconds_waited", &seconds_waited, "That this thread was blocked; see host_work.h.");
+  module.def("seconds_waited", &seconds_waited, "Seconds that this thread was blocked.");
   py::class_<GroupOptions, c10d::Backend::Options, c10::intrusive_ptr<GroupOptions>>(module,
                                                                                      "Options")
       .def("__copy__", &GroupOptions::clone)
       .def("__deepcopy__", [](const GroupOptions& own, const py::dict&) { return own.clone(); });
   py::class_<HetcclBackend, c10d::Backend, c10::intrusive_ptr<HetcclBackend>>(module, "Backend")
       .def_property_readonly("options", &HetcclBackend::getBackendOptions,
-                             "A copy of what the group was made with.")
+                             "A copy of the options that the group was made with.")
       .def(
           "perform_nocolor_split", [](const HetcclBackend&, c10::Device) {}, py::arg("device"),
-          "What torch has a rank do that is no member of a new_group: nothing. Its members meet "
-          "through the store.")
+          "torch calls this on ranks that are not members of a new_group. Does nothing, since the "
+          "members meet through the store.")
       .def("stats", &stats_of, "Counters of this rank's communicator since init, as a dict.")
       .def(
           "_set_default_timeout",
@@ -59,14 +59,14 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("encoding"), NoGil(),
            "Encodes a tensor into `codes`, hetccl.encoded_bytes(tensor.numel(), encoding) bytes of "
            "uint8 on the same device; on a GPU on torch's current stream, once the group has made "
-           "its first collective. Communicates nothing.")
+           "its first collective. Does not communicate.")
       .def("decode", &HetcclBackend::decode, py::arg("codes"), py::arg("tensor"),
-           py::arg("encoding"), NoGil(), "Decodes what `encode` made; all else is as there.")
+           py::arg("encoding"), NoGil(), "Decodes codes of `encode`, under the same conditions.")
       .def("all_reduce_with_residual", &HetcclBackend::all_reduce_with_residual, py::arg("tensor"),
            py::arg("residual"), py::arg("op") = c10d::ReduceOp(c10d::ReduceOp::SUM), NoGil(),
-           "Reduces a tensor as an asynchronous all_reduce does, in place. What the codes of an "
-           "encoded call lose goes to `residual`, which the caller makes of zeros, as large as the "
-           "tensor and on its device, and is part of the next call. Returns a Work.")
+           "An asynchronous all_reduce with error feedback: an encoded call stores its rounding "
+           "errors in `residual` and adds them in the next call. `residual` begins as zeros, and "
+           "has the tensor's size and device. Returns a Work.")
       .def("tuning", &HetcclBackend::tuning, NoGil(),
            "The state of tuning, as the JSON of hetcclCommGetTuning.");
   py::class_<Registry, std::shared_ptr<Registry>>(module, "Registry")
@@ -82,9 +82,9 @@ PYBIND11_MODULE(_torch, module) {
           },
           py::arg("options"), py::arg("device"), py::arg("world"), py::arg("wire") = py::none(),
           py::arg("wire_gather") = py::none(), py::arg("wire_inside") = py::none(), NoGil(),
-          "Joins a process group; blocks until all ranks have come. `device` is what it is on "
-          "where nothing else tells; `world` is the default group's backend, if hetccl's; `wire`, "
-          "`wire_gather` and `wire_inside` are those of hetccl.Communicator.")
+          "Joins a process group; blocks until all ranks have come. `device` is used if nothing "
+          "else decides; `world` is the default group's backend, if hetccl's; `wire`, "
+          "`wire_gather` and `wire_inside` are as for hetccl.Communicator.")
       .def(
           "close_all",
           [](Registry& registry, int64_t grace_ms) { registry.close_all(milliseconds(grace_ms)); },

@@ -13,9 +13,9 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = MonitoredBarrier::Milliseconds;
 
 constexpr const char* kDecision = "decision";
-/// A Store may keep no empty value, so a text follows.
+/// Prefix of values: some Stores keep no empty value.
 constexpr const char* kArrived = "1";
-/// By which rank 0 may answer later than its own deadline.
+/// Time that rank 0 may answer after its own deadline.
 constexpr Milliseconds kSlack{2000};
 
 }  // namespace
@@ -42,7 +42,7 @@ bool MonitoredBarrier::comes(const std::string& key, Milliseconds timeout) {
     store_->wait({key}, std::max(timeout, Milliseconds(1)));
     return true;
   } catch (const std::exception&) {
-    return store_->check({key});  // throws where it was not the time that ran out
+    return store_->check({key});  // throws if the cause was not the timeout
   }
 }
 
@@ -58,7 +58,7 @@ std::string MonitoredBarrier::decide(uint64_t round, Milliseconds timeout, bool 
   if (!text.empty()) text += c10::str(" did not come within ", timeout.count(), " ms");
   store_->set(key(round, kDecision), kArrived + text);
   for (int rank = 0; rank < size_; ++rank) store_->deleteKey(key(round, std::to_string(rank)));
-  // Who has come to this round has read the decision on the one before.
+  // A rank that is in this round has read the previous round's decision.
   if (text.empty() && round > 0) store_->deleteKey(key(round - 1, kDecision));
   return text;
 }

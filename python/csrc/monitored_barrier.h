@@ -1,4 +1,4 @@
-/// A barrier for debugging: it moves no tensor, and names the ranks that have not come.
+/// A barrier for debugging. It moves no tensors, and names the ranks that have not called it.
 #pragma once
 
 #include <chrono>
@@ -8,22 +8,24 @@
 
 namespace hetccl::torch_backend {
 
-/// Ranks meet in the torch Store; rank 0 decides for all who was in time. Not thread-safe.
+/// Ranks meet in the torch Store; rank 0 decides for all which ranks were in time. Not thread-safe.
 class MonitoredBarrier {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// `session` is one for all ranks and no other group: the Store may hold keys of an earlier one.
+  /// `session` is the same on all ranks and different for every group: the Store may hold keys of
+  /// an earlier group.
   MonitoredBarrier(c10::intrusive_ptr<c10d::Store> store, int rank, int size, uint64_t session);
 
-  /// Blocks until every rank has come. Throws DistBackendError where one has not within `timeout`:
-  /// on every rank that came, with the first that is missing or, `name_all`, with all of them.
+  /// Blocks until every rank has called it. If a rank has not within `timeout`, throws
+  /// DistBackendError on every rank that has, naming the first missing rank, or all of them with
+  /// `name_all`.
   void pass(Milliseconds timeout, bool name_all);
 
  private:
   [[nodiscard]] std::string key(uint64_t round, const std::string& name) const;
   [[nodiscard]] bool comes(const std::string& key, Milliseconds timeout);
-  /// What rank 0 tells the others: empty when all have come.
+  /// Rank 0's decision for all ranks: the error text, or "" if all have come.
   [[nodiscard]] std::string decide(uint64_t round, Milliseconds timeout, bool name_all);
   [[nodiscard]] std::string await_decision(uint64_t round, Milliseconds timeout);
 

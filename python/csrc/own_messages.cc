@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often who waits for a send looks whether the communicator has failed.
+// Interval at which a receive that waits for its send checks for a failure of the communicator.
 constexpr milliseconds kGlance(100);
 
 void check_fit(const Where& where, const OwnMessage& send, const OwnMessage& receive) {
@@ -20,7 +20,7 @@ void check_fit(const Where& where, const OwnMessage& send, const OwnMessage& rec
               "as many as this rank sends itself");
 }
 
-/// The first end with that tag.
+/// Finds the first end with that tag.
 template <typename List, typename MessageOf>
 auto find_tag(List& ends, int tag, MessageOf&& message_of) {
   return std::find_if(ends.begin(), ends.end(),
@@ -37,7 +37,7 @@ void OwnReceive::launch(milliseconds timeout, bool /*blocking*/) {
 void OwnReceive::attach(const c10::intrusive_ptr<HetcclWork>& both) {
   {
     const std::lock_guard lock(settle_mutex_);
-    request_.members = {both};  // whose errors are this one's
+    request_.members = {both};  // its errors become this one's
   }
   const std::lock_guard lock(other_->mutex);
   other_->work = both;
@@ -148,7 +148,8 @@ void OwnMessages::keep(Receive receive) {
 
 void OwnMessages::close() {
   std::list<Receive> receives;
-  std::list<OwnMessage> sends;  // freed outside the lock: tensors may take the interpreter's
+  std::list<OwnMessage> sends;  // freed outside the lock: freeing tensors may take the
+                                // interpreter's lock
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;

@@ -1,5 +1,5 @@
-/// Messages of a rank to itself whose other end has not been called yet. The C API takes both ends
-/// in one call; torch's two calls may come in either order.
+/// Messages of a rank to itself whose other end has not been called yet. The C API needs both ends
+/// in one call; torch calls them one by one, in either order.
 #pragma once
 
 #include <condition_variable>
@@ -14,28 +14,29 @@
 
 namespace hetccl::torch_backend {
 
-/// One end of a message of a rank to itself.
+/// One end of a message from a rank to itself.
 struct OwnMessage {
   bool sends = false;
   int tag = 0;
-  at::Tensor tensor;                      ///< where the message is read or written
-  Request request;                        ///< without calls
-  std::shared_ptr<const Mark> written{};  ///< of a send on a GPU: when `tensor` is; else null
+  at::Tensor tensor;                      ///< the message's source or destination
+  Request request;                        ///< has no calls yet
+  std::shared_ptr<const Mark> written{};  ///< send on a GPU: the point at which `tensor` is
+                                          ///< written; else null
 };
 
-/// A receive that was called before its send: work that another work completes.
+/// A receive called before its send: other work completes it.
 class OwnReceive final : public HetcclWork {
  public:
   using HetcclWork::HetcclWork;
 
-  /// Starts nothing. `timeout` is how long `wait` waits for the send, unless it is told.
+  /// Starts nothing. `timeout` is the default for the time that `wait` waits for the send.
   void launch(std::chrono::milliseconds timeout, bool blocking) override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void blockCurrentStream() override;
 
-  /// The send has come: both ends are `both`. Once.
+  /// Called once when the send has come: `both` is the work of both ends.
   void attach(const c10::intrusive_ptr<HetcclWork>& both);
-  /// No send comes any more. Once, and not after `attach`.
+  /// Called once if no send will come; not after `attach`.
   void give_up(const Failure& why);
 
  private:
@@ -55,7 +56,7 @@ class OwnReceive final : public HetcclWork {
   const std::shared_ptr<Other> other_ = std::make_shared<Other>();
 };
 
-/// Thread-safe. Ends meet if their tags are equal, in the order of the calls.
+/// Thread-safe. Ends with equal tags match in call order.
 class OwnMessages {
  public:
   struct Receive {
@@ -63,16 +64,16 @@ class OwnMessages {
     c10::intrusive_ptr<OwnReceive> work;
   };
 
-  /// The other end of `message`, if it has come before. Throws ValueError if that has another type
-  /// or length, and keeps it.
+  /// Takes the earlier other end of `message`, if there is one. Throws ValueError, and keeps that
+  /// end, if its type or length differs.
   std::optional<OwnMessage> take_send(const Where& where, const OwnMessage& receive);
   std::optional<Receive> take_receive(const Where& where, const OwnMessage& send);
-  /// Less than 0 if receives wait for sends.
+  /// Negative if receives are waiting for sends.
   [[nodiscard]] int64_t count_unmatched_sends(int tag);
   void keep(OwnMessage send);
-  /// InvalidUsage at once if `close` was called.
+  /// After `close`, fails the receive at once with InvalidUsage.
   void keep(Receive receive);
-  /// Receives that wait, and those to come, fail.
+  /// Fails all receives, waiting and future ones.
   void close();
 
  private:

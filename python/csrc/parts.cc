@@ -8,8 +8,7 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// True when `parts` lie one after the other in one storage, elements in the order of their
-/// indices.
+/// Whether `parts` are contiguous in one storage, with elements in index order.
 bool adjacent(const Tensors& parts) {
   const char* next = nullptr;
   for (const at::Tensor& part : parts) {

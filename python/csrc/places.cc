@@ -8,7 +8,7 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// FNV-1a, 64 bits: equal on all ranks, whatever their standard library.
+/// FNV-1a, 64 bits: the same on all ranks, for any standard library.
 uint64_t hash_of(const std::vector<int64_t>& ranks) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const int64_t rank : ranks) {

@@ -1,4 +1,4 @@
-/// Where the ranks of a process group meet when torch takes them there by different calls.
+/// Meeting places for the ranks of a process group that torch makes by different calls.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace hetccl::torch_backend {
 
-/// A DeviceMesh makes its groups by split_group on ranks that have a `device_id`, and by new_group
-/// on ranks that have none. The two name a group differently, so its ranks meet under its members
-/// instead. Thread-safe.
+/// A DeviceMesh makes its groups by split_group on ranks with a `device_id`, and by new_group on
+/// ranks without one. The two calls name a group differently, so its ranks meet under the list of
+/// its members. Thread-safe.
 class Places {
  public:
-  /// `store` is that of the group whose ranks make others: the default group.
+  /// `store` is the store of the group whose ranks make other groups: the default group.
   explicit Places(c10::intrusive_ptr<c10d::Store> store);
 
-  /// The store of the next group of exactly these ranks. Its members make their groups in one
-  /// order, so they all count alike.
+  /// The store for the next group of exactly these ranks. All members make their groups in the same
+  /// order, so their counts agree.
   [[nodiscard]] c10::intrusive_ptr<c10d::Store> enter(const std::vector<int64_t>& global_ranks);
 
  private:
   const c10::intrusive_ptr<c10d::Store> store_;
   std::mutex mutex_;
-  std::map<std::vector<int64_t>, uint64_t> entered_;  ///< groups made so far, by members
+  std::map<std::vector<int64_t>, uint64_t> entered_;  ///< number of groups made, by members
 };
 
 }  // namespace hetccl::torch_backend

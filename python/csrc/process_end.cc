@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kPatience(500);
 std::atomic<bool> ending{false};
 std::atomic<int> under_way{0};
 
-/// Either a thread sees that the process ends, or this sees the thread.
+/// Either a thread sees `ending`, or this function sees the thread in `under_way`.
 void end() {
   ending.store(true);
   const auto limit = std::chrono::steady_clock::now() + kPatience;
@@ -31,7 +31,7 @@ void prepare_for_process_end() {
   static const int prepared = std::atexit([] {
     if (getpid() == owner) end();  // a forked child has no other threads
   });
-  static_cast<void>(prepared);  // that there is no memory for it is no reason to fail
+  static_cast<void>(prepared);  // registration may fail for lack of memory, which is ignored
 }
 
 BeforeProcessEnd::BeforeProcessEnd() {

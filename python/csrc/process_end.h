@@ -1,15 +1,15 @@
-/// The process's end, for threads that nobody joins: what they use, a GPU's driver above all, may
-/// be gone from then on at any moment.
+/// Protects detached threads at the end of the process, when objects that they use, above all a
+/// GPU's driver, may disappear at any moment.
 #pragma once
 
 namespace hetccl::torch_backend {
 
-/// Has exit wait for whoever is `BeforeProcessEnd`. Call it once the device's driver has been
-/// initialised: what was last prepared for an exit is done first.
+/// Makes exit wait for threads in `BeforeProcessEnd`. Must be called after the device's driver was
+/// initialised, because exit handlers run in reverse order.
 void prepare_for_process_end();
 
-/// A stretch of a thread that is over before the process ends, or never begins: the constructor
-/// does not return once the process ends. An exit waits half a second for those that are under way.
+/// A section of a thread that finishes before the process ends, or never begins: once the process
+/// ends, the constructor does not return. An exit waits half a second for running sections.
 class BeforeProcessEnd {
  public:
   BeforeProcessEnd();

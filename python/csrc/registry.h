@@ -1,4 +1,4 @@
-/// Makes the backends of process groups and knows those that live.
+/// Makes the backends of process groups, and keeps track of the living ones.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@ class Registry : public std::enable_shared_from_this<Registry> {
  public:
   using BackendPtr = c10::intrusive_ptr<HetcclBackend>;
 
-  /// Joins a process group; blocks until all ranks have come. `preferred` is the device that it is
-  /// on where nothing else tells; `world` is the default group's backend, if that is hetccl's.
+  /// Joins a process group; blocks until all ranks have come. `preferred` is the device to use if
+  /// nothing else decides. `world` is the default group's backend, if it is hetccl's.
   [[nodiscard]] BackendPtr create(const c10d::DistributedBackendOptions& options,
                                   std::optional<c10::Device> preferred, const BackendPtr& world,
                                   const Wire& wire);
   void add(const BackendPtr& backend);
-  /// Ends every living backend within about the grace given.
+  /// Ends every living backend within about `grace`.
   void close_all(std::chrono::milliseconds grace);
 
  private:

@@ -18,11 +18,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What a rank with a mark adds to a count of ranks, besides one.
+// A rank with a mark adds this to a count of ranks, in addition to one.
 constexpr int64_t kMarked = int64_t{1} << 32U;
-// How long a rank waits before it reads again what an earlier attempt may have left.
+// Pauses between a rank's reads of keys that an earlier attempt may have left.
 constexpr milliseconds kFirstPause(5), kLongestPause(500);
-// How often a rank looks whether it still is that rank.
+// Interval at which a rank checks that no other process has taken its place.
 constexpr milliseconds kGlance(1'000);
 constexpr uint8_t kMade = 1;
 constexpr uint8_t kFailed = 0;
@@ -49,12 +49,12 @@ std::string id_key(const std::string& session) {
   return "hetccl/unique_id/" + session;
 }
 
-/// One rank's way into an attempt to make a group. An attempt that died may have left anything in
-/// the Store, and the Store may be unable to delete. So each rank has a token, which no other
-/// process and no earlier attempt has. Rank 0 makes a session of the tokens that it finds; a rank
-/// enters a session that has its token. A session with the token of a dead process is never
-/// complete: rank 0 makes another once that process's successor has put its token there. All other
-/// keys carry the session's random name.
+/// One rank's way into an attempt to make a group. A dead attempt may have left anything in the
+/// Store, and the Store may be unable to delete. So each rank has a token that no other process and
+/// no earlier attempt has. Rank 0 makes a session of the tokens that it finds; a rank enters a
+/// session that has its token. A session with the token of a dead process never becomes complete:
+/// rank 0 makes another once that process's successor has stored its token. All other keys contain
+/// the session's random name.
 class Gathering {
  public:
   Gathering(c10d::Store& store, const GroupRank& self, bool mark, milliseconds timeout)
@@ -111,7 +111,7 @@ class Gathering {
     return Meeting(store_, tokens_key(session), self_).meet(patience_, is_over);
   }
 
-  /// Sets `tokens_`: one of every rank, dead ones' included.
+  /// Sets `tokens_` to one token per rank, perhaps of dead processes.
   void await_tokens() {
     std::vector<std::string> places;
     for (int rank = 0; rank < self_.size; ++rank) places.push_back(place_of(rank));
@@ -122,8 +122,8 @@ class Gathering {
     }
   }
 
-  /// The session that rank 0 has made of this rank's token, among others, and that is not `last`.
-  /// Sets `tokens_`.
+  /// Waits for a session other than `last` that rank 0 has made and that contains this rank's
+  /// token. Sets `tokens_`.
   std::string await_session(std::string last) {
     for (milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
       while (!patience_.wait_for({kAttempt}, kGlance, [this] { return missing(); })) keep_place();
@@ -146,8 +146,8 @@ class Gathering {
     return !token.empty() && token.substr(1) == name_;
   }
 
-  /// Of two processes that call themselves this rank, the later one is it. It may have gone, and
-  /// have taken its token along.
+  /// Throws if another process has come as this rank: the later one is valid. The key may be gone
+  /// because that process has left and deleted it.
   void keep_place() {
     TORCH_CHECK_WITH(DistBackendError, is_own(peek(place_of(self_.rank))), "hetccl: rank ",
                      self_.rank, " of process group '", self_.group,
@@ -155,7 +155,7 @@ class Gathering {
                      "belongs to an attempt that has ended; end it");
   }
 
-  /// Empty if the key is not there.
+  /// Returns "" if the key does not exist.
   std::string peek(const std::string& key) {
     return store_.check({key}) ? store_.get_to_str(key) : std::string();
   }
@@ -184,10 +184,10 @@ class Gathering {
 
   c10d::Store& store_;
   const GroupRank self_;
-  const std::string name_;  ///< with the mark before it: this rank's token
+  const std::string name_;  ///< prefixed by the mark it is this rank's token
   const char mark_;
   Patience patience_;
-  Tokens tokens_;  ///< by rank: of the session
+  Tokens tokens_;  ///< the session's, by rank
 };
 
 hetcclUniqueId publish(c10d::Store& store, const std::string& key, const std::string& group) {
@@ -204,7 +204,7 @@ hetcclUniqueId publish(c10d::Store& store, const std::string& key, const std::st
   value.assign(failure.text.begin(), failure.text.end());
   value.insert(value.begin(), kFailed);
   store.set(key, value);
-  // The reason first, here and below: it may be a setting, and no fault of the network.
+  // States the reason first, here and below: it may be a wrong setting, not the network.
   TORCH_CHECK_WITH(DistBackendError, false, "hetccl: ", failure.text, " (rank 0 of process group '",
                    group, "' could not make a unique id)");
 }
@@ -269,7 +269,8 @@ hetcclUniqueId share_unique_id(c10d::Store& store, const std::string& session, i
   }
   std::string reason = value.size() > 1 ? std::string(value.begin() + 1, value.end())
                                         : "the value in the store is malformed";
-  // It comes from another process: no control characters, which a terminal acts on, and no flood.
+  // The text comes from another process: removes control characters, which terminals interpret, and
+  // limits the length.
   reason.resize(std::min(reason.size(), kMostReasonBytes));
   std::replace_if(
       reason.begin(), reason.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');

@@ -1,5 +1,5 @@
-/// How the ranks of one process group get one unique id through the torch Store. Whatever an
-/// earlier attempt to make the group has left there, dead or alive, takes no part in this one.
+/// Gives the ranks of one process group one unique id through the torch Store. Keys that an earlier
+/// attempt has left, dead or alive, do not disturb this one.
 #pragma once
 
 #include <chrono>
@@ -10,10 +10,11 @@
 
 namespace hetccl::torch_backend {
 
-/// What all ranks of a group know once all have come.
+/// Facts that all ranks of a group know once all have come.
 struct Arrival {
   bool any_gpu = false;
-  std::string session;  ///< random: tells this attempt from all others under the same prefix
+  std::string session;  ///< random: distinguishes this attempt from all others under the same
+                        ///< prefix
 };
 
 /// Blocks until all ranks of the group have come. Throws DistBackendError, also if another process
@@ -21,17 +22,18 @@ struct Arrival {
 [[nodiscard]] Arrival arrive(c10d::Store& store, int rank, int size, bool has_gpu,
                              const std::string& group, std::chrono::milliseconds timeout);
 
-/// How many ranks of a group torch has bound to a device (`device_id`).
+/// How many of a group's ranks torch has bound to a device (`device_id`).
 enum class Binding : uint8_t { None, Some, All };
 
-/// Says whether this rank is bound. Once for each rank and group; does not block.
+/// Declares whether this rank is bound; called once per rank and group. Does not block.
 void declare_binding(c10d::Store& store, const std::string& session, int size, bool bound);
-/// The same answer on all ranks. Blocks until all have declared theirs. Throws DistBackendError.
+/// Returns the same answer on all ranks. Blocks until all ranks have declared theirs. Throws
+/// DistBackendError.
 [[nodiscard]] Binding await_binding(c10d::Store& store, const std::string& session, int rank,
                                     const std::string& group, std::chrono::milliseconds timeout);
 
-/// Blocks until all ranks have made their first call of the group, for which a rank with a GPU may
-/// take its time: what follows is the network's. Throws DistBackendError naming the ranks that have
+/// Blocks until all ranks have made their first call of the group. A rank with a GPU may take long
+/// for that; later delays are the network's. Throws DistBackendError naming the ranks that have
 /// not.
 void await_first_call(c10d::Store& store, const std::string& session, int rank, int size,
                       const std::string& group, std::chrono::milliseconds timeout);
@@ -42,7 +44,8 @@ void await_first_call(c10d::Store& store, const std::string& session, int rank, 
                                              int rank, const std::string& group,
                                              std::chrono::milliseconds timeout);
 
-/// Rank 0, once every rank has joined or the attempt has failed: takes the secret out of the Store.
+/// On rank 0, once every rank has joined or the attempt has failed: removes the secret from the
+/// Store.
 void forget_unique_id(c10d::Store& store, const std::string& session, int rank) noexcept;
 
 }  // namespace hetccl::torch_backend

@@ -1,4 +1,4 @@
-// Gather and scatter: the root's list of parts is one flat buffer to the C API.
+// Gather and scatter: passes the root's list of parts to the C API as one flat buffer.
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -10,7 +10,7 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// The root's list of parts; other ranks pass none.
+/// Checks the root's list of parts; other ranks pass none.
 void check_root_list(const Where& where, const char* kind, size_t lists, bool is_root) {
   TORCH_CHECK_VALUE(lists == (is_root ? 1U : 0U), "hetccl: ", where.operation, " on rank ",
                     where.rank, ": got ", lists, " ", kind,

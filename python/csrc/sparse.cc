@@ -1,5 +1,5 @@
-// All-reduce of sparse tensors: every rank gets the entries of all ranks and adds them up, in the
-// order of the ranks, so that all have the same bits.
+// All-reduce of sparse tensors: every rank gets the entries of all ranks and adds them up in rank
+// order, so that all ranks have the same bits.
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
@@ -14,7 +14,7 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// What ranks tell each other of their tensors before they exchange entries.
+/// Bounds the description of a tensor that ranks exchange before the entries.
 constexpr int64_t kMostDims = 12;
 constexpr int64_t kHeader = 4;
 constexpr int64_t kShapeLength = kHeader + kMostDims;
@@ -64,7 +64,7 @@ void check_sparse(const Where& where, const at::Tensor& tensor, const c10d::Redu
                     " dimensions, more than ", kMostDims);
 }
 
-/// The blocks of all ranks, one after the other.
+/// The blocks of all ranks, contiguous.
 struct Blocks {
   at::Tensor buffer;
   Tensors of_rank;
@@ -94,8 +94,8 @@ void add_exchange(Request& request, const at::Tensor& own, const Blocks& blocks)
                               .recv_counts(blocks.counts));
 }
 
-/// Two ranks at a time: then no order of additions is the device's choice. By coalescing, since
-/// torch has no addition of sparse halves.
+/// Adds two ranks at a time, so that the device cannot choose the order of additions. Adds by
+/// coalescing, since torch cannot add sparse halves.
 at::Tensor add_up(const Tensors& indices, const Tensors& values, at::IntArrayRef sizes,
                   const at::TensorOptions& options) {
   at::Tensor sum =
@@ -154,7 +154,7 @@ c10::intrusive_ptr<c10d::Work> HetcclBackend::allreduce_sparse(Tensors& tensors,
     const at::Tensor sum = add_up(indices, values, tensor.sizes(), options);
     tensor.copy_(sum.to(tensor.device()));
   };
-  // On a GPU the sum belongs to the caller's stream, of which its memory is.
+  // On a GPU the sum's memory belongs to the caller's stream, so it must run there.
   return submit(std::move(request), opts.timeout, !opts.asyncOp || streams_ != nullptr);
 }
 

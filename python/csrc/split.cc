@@ -1,5 +1,4 @@
-// How the ranks of a process group make another one of some of them, and join before their first
-// call.
+// Splits process groups, and joins bound ranks before their first call.
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
@@ -18,13 +17,14 @@ using std::chrono::milliseconds;
 
 void HetcclBackend::setGroupUid(const std::string& uid) {
   Backend::setGroupUid(uid);
-  // Here each rank knows for the first time whether torch has bound it. torch asks twice.
+  // This is the first point at which each rank knows whether torch has bound it. torch calls this
+  // twice.
   if (arrival_.empty() || declared_.exchange(true)) return;
   declare_binding(*store_, arrival_, size_, getBoundDeviceId().has_value());
 }
 
 Binding HetcclBackend::binding() {
-  // Behind the wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL no rank declares anything.
+  // Under the wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL no rank declares anything.
   if (!declared_) return Binding::None;
   const std::lock_guard lock(binding_mutex_);
   if (!binding_) {
@@ -48,7 +48,8 @@ std::shared_ptr<Places> HetcclBackend::places() {
 }
 
 void HetcclBackend::eagerConnectSingleDevice(at::Device device) {
-  // Ranks that torch has not bound are not asked: they join by their first call, and so do all.
+  // torch does not call this on ranks that it has not bound: they join by their first call, so all
+  // ranks must.
   if (binding() == Binding::All) open(device);
 }
 
@@ -56,7 +57,7 @@ c10::intrusive_ptr<c10d::Backend> HetcclBackend::split(
     const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
     const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
   const std::lock_guard lock(split_mutex_);
-  // Up to torch 2.13, one call of split_group asks for each type of device, with the same store.
+  // Up to torch 2.13, one split_group calls this for each type of device, with the same store.
   if (last_split_ && last_split_->store._unsafe_get_target() == store.get() &&
       last_split_->ranks == ranks) {
     return last_split_->child.lock();
@@ -107,7 +108,7 @@ c10::intrusive_ptr<HetcclBackend> HetcclBackend::split_communicator(
                    hetcclGetErrorString(failure->result), "]");
   const uint64_t session = c10::get_hash(session_, ++splits_);
   if (!joins) return nullptr;
-  // torch's own store for the group is prefixed by a name that its ranks need not agree on.
+  // torch prefixes its own store for the group with a name on which ranks may disagree.
   options.store = c10::make_intrusive<c10d::PrefixStore>(
       c10::str("hetccl/split/", session, "/", color, "/"), store_->clone());
   auto child = c10::make_intrusive<HetcclBackend>(options, device_, origin);

@@ -16,10 +16,10 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// A thread that finds no job for so long ends: a process may have many groups, most of them idle.
+/// A thread without a job for this long ends: a process may have many groups, most of them idle.
 constexpr std::chrono::seconds kIdle(1);
 
-/// The process's signals are for the user's threads; a fault is the thread's own.
+/// Blocks signals, which are for the user's threads; faults still arrive.
 void leave_signals_to_others() {
   sigset_t blocked;
   sigfillset(&blocked);
@@ -35,7 +35,7 @@ struct Watcher::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> jobs;
-  bool waiting = false;  ///< a thread is in a job's wait, and sees to the rest when that ends
+  bool waiting = false;  ///< a thread waits for a job, and looks after the others when that ends
   int idle = 0;
   int completing = 0;
   bool stopping = false;
@@ -75,8 +75,8 @@ bool Watcher::drain(std::chrono::milliseconds timeout) {
   });
 }
 
-/// Has an idle thread, or a new one, take the next job. False where no thread is to be had. The
-/// mutex is held.
+/// Makes an idle thread, or a new one, take the next job. Returns false if no thread can be
+/// started. Requires the mutex.
 bool Watcher::wake(const std::shared_ptr<State>& state) {
   if (state->idle > 0) {
     state->changed.notify_all();
@@ -108,13 +108,13 @@ void Watcher::run(const std::shared_ptr<State>& state) {
     lock.lock();
     state->waiting = false;
     ++state->completing;
-    // Where no further thread is to be had, this one goes on when it has completed its job.
+    // If no further thread can be started, this one continues once it has completed its job.
     if (!state->jobs.empty()) static_cast<void>(wake(state));
     lock.unlock();
     {
       const BeforeProcessEnd alive;
       job.complete();
-      job = {};  // frees what it holds outside the lock: a destructor may call add
+      job = {};  // freed outside the lock: a destructor may call add
     }
     lock.lock();
     --state->completing;

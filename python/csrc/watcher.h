@@ -1,5 +1,5 @@
-/// Threads that wait for work in order, for those who cannot: futures, the profiler, and operations
-/// whose Work the user dropped.
+/// Threads that wait for work in order, on behalf of futures, the profiler, and operations whose
+/// Work the user has dropped.
 #pragma once
 
 #include <chrono>
@@ -9,16 +9,16 @@
 namespace hetccl::torch_backend {
 
 /// One thread at a time waits. Before it completes a job, which runs the user's callbacks, it hands
-/// the rest over to another: a callback may itself wait for later work, as PowerSGD's does.
+/// the rest over to another thread: a callback may itself wait for later work, as PowerSGD's does.
 ///
-/// Threads start when they are needed; at most one stays idle, for a second. They outlive the
-/// Watcher until its jobs are done: a job may need the interpreter's lock, which whoever destroys a
-/// Watcher may hold, so nobody joins them. A forked child's jobs are dropped.
+/// Threads start on demand; at most one stays idle, for a second. Nobody joins them, so they may
+/// outlive the Watcher: a job may need the interpreter's lock, which the destroying thread may
+/// hold. In a forked child jobs are dropped.
 class Watcher {
  public:
   struct Job {
-    std::function<void()> wait;      ///< for one operation
-    std::function<void()> complete;  ///< what depends on it
+    std::function<void()> wait;      ///< waits for one operation
+    std::function<void()> complete;  ///< runs what depends on it
   };
 
   Watcher();
@@ -26,10 +26,10 @@ class Watcher {
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  /// Where the process may have no more threads, it waits for the operation and completes the job
-  /// itself: the operation has begun, so an exception would lose it.
+  /// If no thread can be started, waits for the operation and completes the job itself: the
+  /// operation has begun, so an exception would lose it.
   void add(Job job);
-  /// False when jobs remain after `timeout`.
+  /// Returns false if jobs remain after `timeout`.
   bool drain(std::chrono::milliseconds timeout);
 
  private:

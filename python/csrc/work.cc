@@ -13,7 +13,8 @@
 namespace hetccl::torch_backend {
 namespace {
 
-/// To where results belong; on a GPU on a stream of its own, behind nothing that waits.
+/// Copies results to their destinations; on a GPU on a stream of its own, so that nothing delays
+/// them.
 void run_copies(const Request& request) {
   if (request.copies.empty() && !request.conclude) return;
   std::optional<c10::StreamGuard> on_stream;
@@ -44,8 +45,8 @@ std::set<size_t> find_ranks(const std::string& text) {
   return ranks;
 }
 
-/// Words on the global rank of each rank that `text` names by its number in a group. Empty where
-/// the numbers are equal.
+/// A text that gives the global number of each rank that `text` names by its number in the group.
+/// Empty if the numbers are equal.
 std::string tell_global_ranks(const std::string& text, const std::vector<uint64_t>& global_ranks) {
   constexpr size_t kMost = 8;
   std::string told;
@@ -79,7 +80,7 @@ void HetcclWork::keep_until_complete() {
     try {
       run_copies(*rest);
     } catch (const std::exception&) {
-      // Nobody is left to be told that the device has failed.
+      // Nobody is left to hear that the device has failed.
     }
   };
   watcher_->add({until_reached(), copy});
@@ -126,8 +127,8 @@ void HetcclWork::release_tensors() {
 }
 
 void HetcclWork::settle() {
-  // Freed outside the lock: a tensor's end may take the interpreter's lock, whose holder may be
-  // waiting for ours.
+  // Freed outside the lock: freeing a tensor may take the interpreter's lock, whose holder may wait
+  // for ours.
   Request done;
   {
     const std::lock_guard lock(settle_mutex_);
@@ -219,7 +220,7 @@ HetcclWork::FuturePtr HetcclWork::promise(Promise promise) {
     futures_[promise] = future;
     settled = settled_.load(std::memory_order_relaxed);
     if (!settled) awaited_.push_back(promise);
-    if (!settled && awaited_.size() > 1) return future;  // the watcher has this work already
+    if (!settled && awaited_.size() > 1) return future;  // the watcher already has this work
   }
   if (settled) {
     keep(promise, *future);
@@ -240,7 +241,7 @@ void HetcclWork::keep_promises() {
     const std::lock_guard lock(settle_mutex_);
     awaited.swap(awaited_);
   }
-  // Nobody replaces a future once it is made.
+  // Safe without the lock: a future, once made, is never replaced.
   for (const Promise promise : awaited) keep(promise, *futures_[promise]);
 }
 

@@ -1,4 +1,4 @@
-// Collectives and messages of the C API: each function is a hetcclCall_t, made at once.
+// Collectives and messages of the C API: each function fills in a hetcclCall_t and starts it.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -20,13 +20,13 @@ using exec::Layout;
 
 static_assert(sizeof(size_t) == sizeof(uint64_t));
 
-constexpr uint64_t kMost = uint64_t{1} << 60U;  // of all counts of a call together
-// The first release's struct: callers that were compiled against it pass no more.
+constexpr uint64_t kMost = uint64_t{1} << 60U;  // bounds the sum of a call's counts
+// Size of the first release's struct: callers compiled against it pass no more.
 constexpr size_t kFirstCallBytes = offsetof(hetcclCall_t, source) + sizeof(int*);
-constexpr size_t kMostCalls = size_t{1} << 16U;  // of one hetcclStart
+constexpr size_t kMostCalls = size_t{1} << 16U;  // bounds one hetcclStart
 
-// Fills `packed` where the caller leaves out where blocks begin: it keeps its memory from call to
-// call.
+// Computes contiguous offsets into `packed` if the caller gives none. `packed` keeps its memory
+// between calls.
 Result<Layout> layout_of(const size_t* counts, const size_t* displs, size_t blocks,
                          const char* name, std::vector<uint64_t>& packed) {
   if (counts == nullptr) return null(name);
@@ -55,10 +55,10 @@ Layout one_block(const uint64_t& count) {
   return {{&count, 1}, kZero};
 }
 
-// The layouts of an uneven call. Where one side has a block for each rank, the other has this
-// rank's own.
+// Sets the layouts of an uneven call. If one side has a block per rank, the other is this rank's
+// own block.
 Status set_layouts(const Communicator& self, const hetcclCall_t& call, CollectiveArguments& made) {
-  // Offsets that the layouts of one call point into.
+  // The layouts of the current call point into these.
   thread_local std::vector<uint64_t> packed_input, packed_output;
   const auto ranks = static_cast<size_t>(self.membership().n_ranks());
   const auto own = static_cast<size_t>(self.membership().rank());
@@ -92,7 +92,7 @@ struct Kind {
   bool reduces = false, uneven = false;
 };
 
-// By hetcclFunction_t, up to the messages.
+// Indexed by hetcclFunction_t, up to the messages.
 constexpr Kind kKinds[] = {{Collective::AllReduce, true},
                            {Collective::ReduceScatter, true},
                            {Collective::AllGather},
@@ -112,7 +112,7 @@ static_assert(std::size(kKinds) == hetcclCallSend);
 exec::Message message_of(const hetcclCall_t& call) {
   const bool send = call.function == hetcclCallSend;
   const bool any = call.function == hetcclCallRecvAny;
-  // A message's memory is written by a receive alone.
+  // Only a receive writes to a message's memory.
   return {.send = send,
           .peer = any ? exec::kAnyRank : std::max(call.root, exec::kAnyRank + 1),
           .data = send ? const_cast<void*>(call.sendbuff) : call.recvbuff,
@@ -125,7 +125,7 @@ exec::Message message_of(const hetcclCall_t& call) {
 Status set_operator(Communicator& self, const hetcclCall_t& call, CollectiveArguments& made) {
   Signature& signature = made.signature;
   if (call.factor != nullptr) {
-    if (!is_valid(signature.type)) return {};  // which the check of all arguments says
+    if (!is_valid(signature.type)) return {};  // the check of all arguments reports it
     signature.op = RedOp::PreMulSum;
     std::memcpy(made.factor.element, call.factor, size_of(signature.type));
     return {};
@@ -162,7 +162,7 @@ Status set_arguments(Communicator& self, const hetcclCall_t& call, CollectiveArg
   return kind.reduces ? set_operator(self, call, made) : Status();
 }
 
-// Calls `use` with the arguments of a collective, or with one message.
+// Calls `use` with the arguments of a collective, or with a single message.
 template <typename Use>
 Status with_arguments(Communicator& self, const hetcclCall_t& call, const Use& use) {
   if (call.function < 0 || call.function > hetcclCallRecvAny) {
@@ -178,7 +178,7 @@ Status with_arguments(Communicator& self, const hetcclCall_t& call, const Use& u
   return use(std::as_const(made));
 }
 
-// The range that a profiler shows of a call: its name and its bytes.
+// The range that a profiler shows for a call: its name and its bytes.
 Range range_of(const CollectiveArguments& call) {
   return {name_of(call.signature.collective), call.signature.count * size_of(call.signature.type)};
 }
@@ -186,7 +186,7 @@ Range range_of(std::span<const exec::Message> one) {
   return {one.front().send ? "send" : "recv", one.front().count * size_of(one.front().type)};
 }
 
-// Makes the call; or, in a group, keeps it until the group's end.
+// Starts the call; within a group, keeps it until the group's end.
 hetcclResult_t make(const hetcclCall_t& call, hetcclComm_t comm, hetcclStream_t stream) {
   return with(comm, [&](Communicator& self) {
     return with_arguments(self, call, [&](const auto& arguments) -> Status {
@@ -219,7 +219,7 @@ Status check(const hetcclCall_t* calls, size_t n_calls, int64_t timeout_ms) {
   return {};
 }
 
-// The caller's struct may be shorter than this library's, or longer.
+// Copies a caller's struct, which may be shorter or longer than this library's.
 hetcclCall_t copy_of(const hetcclCall_t* calls, size_t i) {
   hetcclCall_t call{};
   const auto* const at = reinterpret_cast<const std::byte*>(calls) + i * calls->size;
@@ -239,12 +239,13 @@ Status start_one(Communicator& self, const hetcclCall_t& call, const How& how, h
   });
 }
 
-// Collectives end in their order, and messages are the first: two tickets tell of all.
+// Messages come first, and collectives complete in order, so the first and the last ticket cover
+// all.
 Status start_several(Communicator& self, const hetcclCall_t* calls, size_t n_calls, const How& how,
                      hetcclWork_t* work) {
   Group group;
   for (size_t i = 0; i < n_calls; ++i) {
-    const hetcclCall_t call = copy_of(calls, i);  // until it is added
+    const hetcclCall_t call = copy_of(calls, i);  // must live until it is added
     const Status added = with_arguments(self, call, [&](const auto& arguments) {
       group.add(self, arguments, how.stream);
       return Status();
@@ -266,7 +267,7 @@ bool is_done(const hetcclWork_t& work) {
   return exec::Ticket(told[0], told[1]).done() && exec::Ticket(told[2], told[3]).done();
 }
 
-// A call as its arguments, one by one; what is not given is zero.
+// A call from separate arguments; missing ones are zero.
 struct Args : hetcclCall_t {
   Args(hetcclFunction_t which, hetcclDataType_t type, const void* send, void* recv, size_t n)
       : hetcclCall_t{} {
@@ -300,7 +301,7 @@ struct Args : hetcclCall_t {
   }
 };
 
-// One whose residual is the caller's.
+// Makes a call whose residual belongs to the caller.
 hetcclResult_t make_with_residual(Args call, void* residual, hetcclComm_t comm,
                                   hetcclStream_t stream) {
   call.residual = residual;

@@ -1,5 +1,5 @@
-// The part of the C API that explains: pure functions of their arguments, without a Runtime, so
-// that they work where hetccl cannot run: on a laptop, for another machine, in a forked child.
+// The explaining part of the C API: pure functions of their arguments. They need no Runtime, so
+// they work where hetccl cannot run: on a laptop, for another machine, in a forked child.
 #include "tune/describe.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Result<Topology> read_topology(const char* text) {
   return Topology::from_json(text, hetccl::comm::traits_of(hetccl::comm::all_adaptors()));
 }
 
-// The first release's struct: callers that were compiled against it pass no more.
+// Size of the first release's struct: callers compiled against it pass no more.
 constexpr size_t kFirstQueryBytes = offsetof(hetcclPlanQuery_t, code);
 
 Result<hetccl::tune::Query> to_query(const hetcclPlanQuery_t& caller) {

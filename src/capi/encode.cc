@@ -1,4 +1,4 @@
-// The C API's encodings by hand: checks arguments, and has host or device encode.
+// The C API's functions that encode and decode: check arguments, and run on the host or a device.
 #include <cstdint>
 #include <string>
 
@@ -22,7 +22,7 @@ using hetccl::comm::Communicator;
 namespace {
 
 constexpr size_t kMostElements = size_t{1} << 60U;
-constexpr size_t kCodesAlignment = alignof(float);  // of a block's scale
+constexpr size_t kCodesAlignment = alignof(float);  // alignment of a block's scale
 
 // Memory that a caller passes.
 struct Array {
@@ -70,7 +70,7 @@ Status check_apart(const Array& one, const Array& other) {
                other.argument);
 }
 
-// The arguments of a call: hetcclEncode where `encodes`, else hetcclDecode.
+// Arguments of a call: hetcclEncode if `encodes`, else hetcclDecode.
 struct Recoding {
   bool encodes;
   const void* from;

@@ -1,4 +1,4 @@
-// The C API's endpoints (hetccl/endpoint.h): handles, and checks of arguments.
+// The C API's endpoints (hetccl/endpoint.h): handles and argument checks.
 #include "hetccl/endpoint.h"
 
 #include <cinttypes>
@@ -50,7 +50,7 @@ struct OpenTransfer {
   std::shared_ptr<Transfer> transfer;
 };
 
-// Never destroyed: threads may still end.
+// Leaked: threads may still use it at exit.
 template <typename T, typename Handle>
 class Handles {
  public:

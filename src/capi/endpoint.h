@@ -1,11 +1,11 @@
-// The process's endpoints.
+// The endpoints of this process.
 #pragma once
 
 #include "base/clock.h"
 
 namespace hetccl::capi {
 
-/// Closes those that are not destroyed. What a device still copies at `deadline` stays.
+/// Closes all endpoints. Resources that a device still copies from or to at `deadline` are leaked.
 void close_endpoints(TimePoint deadline);
 
 }  // namespace hetccl::capi

@@ -59,11 +59,11 @@ Status Group::end(bool& goes_on) {
   return has_calls ? made.with(kRefusal) : made;
 }
 
-// Each waits for ranks that may be others of this thread's.
+// Starts all before it waits for any: each waits for ranks that may also be this thread's.
 Status Group::make_communicators() {
   std::vector<comm::Making> makings;
   makings.swap(makings_);
-  if (!makings.empty()) HETCCL_TRY(check_fork());  // else the threads are not here
+  if (!makings.empty()) HETCCL_TRY(check_fork());  // in a forked child the threads do not exist
   Status first;
   const auto note = [&first](Status status) {
     if (first.ok()) first = std::move(status);
@@ -100,7 +100,7 @@ Status Group::simulate(double& seconds) {
                              "hetcclGroupSimulateEnd ended the group in which the communicator was "
                              "to be made: destroy it, and make it in another group");
   for (const comm::Making& one : makings) one.give_up(ended);
-  Group calls;  // which go, whatever happens
+  Group calls;  // dropped at the end in any case
   calls.messages_.swap(messages_);
   calls.collectives_.swap(collectives_);
   auto predicted = makings.empty() ? calls.predict() : ended;
@@ -108,7 +108,8 @@ Status Group::simulate(double& seconds) {
   return {};
 }
 
-// A communicator's collectives follow each other; those of several run at the same time.
+// Collectives of one communicator run one after the other; different communicators run at the same
+// time.
 Result<double> Group::predict() const {
   if (!messages_.empty()) {
     return error(ErrorCode::Unsupported,

@@ -1,4 +1,4 @@
-// How the calls of the C API are made: one by one, or several together.
+// Runs calls of the C API, one by one or several together.
 #pragma once
 
 #include <memory>
@@ -12,44 +12,45 @@
 
 namespace hetccl::capi {
 
-/// Calls that are made together. Communicators are made first, all at the same time. Then
-/// everything is checked before anything starts, and everything starts before anything is waited
-/// for: a thread may call for several ranks. Of each communicator and stream messages are the
-/// first, whatever their place among the collectives, on which ranks need not agree.
+/// Calls that start together. The group first makes its communicators, all at the same time. Then
+/// it checks every call before it starts any, and starts every call before it waits for any,
+/// because one thread may call for several ranks. For each communicator and stream, messages start
+/// before collectives, since ranks need not agree on the place of messages among collectives.
 class Group {
  public:
-  /// Those of this thread between hetcclGroupStart and hetcclGroupEnd.
+  /// The calling thread's group between hetcclGroupStart and hetcclGroupEnd.
   static Group& mine() {
     thread_local Group group;
     return group;
   }
   [[nodiscard]] bool is_open() const { return depth_ > 0; }
   void start() { ++depth_; }
-  /// `goes_on` becomes true where communicators are still being made in the background.
+  /// Ends the group. Sets `goes_on` if communicators are still being made in the background.
   Status end(bool& goes_on);
 
   void add(comm::Making making) { makings_.push_back(std::move(making)); }
-  /// Ends, as `end`, but makes nothing: `seconds` becomes how long its calls are expected to take,
-  /// the longest of all communicators', or -1 in a group within another, which keeps the calls.
+  /// Ends the group, as `end`, without making anything. Sets `seconds` to the predicted time of the
+  /// calls, the longest of all communicators'. In a nested group sets -1 and keeps the calls.
   Status simulate(double& seconds);
 
-  /// Copies the arguments, lengths of blocks included, but no buffer.
+  /// Copies the arguments, including block lengths, but not the buffers.
   void add(comm::Communicator& communicator, const comm::CollectiveArguments& arguments,
            hetcclStream_t stream);
   void add(comm::Communicator& communicator, std::span<const exec::Message> messages,
            hetcclStream_t stream);
   struct How {
-    const char* refusal = "";  ///< how the text of what is wrong with a call begins
-    int64_t timeout_ms = 0;    ///< the calls' deadline; 0: the communicator's
-    /// Gets those of all that were started, messages first. Null: waits for calls without a stream.
+    const char* refusal = "";  ///< prefix of errors about a call
+    int64_t timeout_ms = 0;    ///< deadline of the calls; 0: the communicator's
+    /// Receives the tickets of all started calls, messages first. Null: `make` waits for calls
+    /// without a stream.
     std::vector<exec::Ticket>* tickets = nullptr;
   };
   Status make(const How& how);
-  /// Makes the communicators that were added, and nothing else. Their first error.
+  /// Makes the added communicators, and nothing else. Returns the first error.
   Status make_communicators();
 
  private:
-  // A layout with memory of its own.
+  // A layout that owns its memory.
   struct OwnLayout {
     std::vector<uint64_t> counts, offsets;
     [[nodiscard]] exec::Layout view() const { return {counts, offsets}; }
@@ -66,7 +67,7 @@ class Group {
       return call;
     }
   };
-  // Messages of one communicator on one stream: they go at the same time.
+  // Messages of one communicator on one stream; they start together.
   struct NotedMessages {
     std::shared_ptr<comm::Communicator> communicator;
     hetcclStream_t stream;
@@ -85,7 +86,7 @@ class Group {
   std::vector<NotedCollective> collectives_;
 };
 
-/// InvalidUsage where this thread has a group open: `function` cannot be part of one.
+/// InvalidUsage if this thread has a group open: `function` cannot be part of one.
 Status outside_group(const char* function);
 
 }  // namespace hetccl::capi

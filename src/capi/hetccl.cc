@@ -1,4 +1,4 @@
-// The C API: checks arguments, and turns Status into return codes. Nothing else happens here.
+// The C API: only checks arguments, and turns Status into return codes.
 #include "hetccl/hetccl.h"
 
 #include <algorithm>
@@ -33,10 +33,11 @@ Status put(T* out, const char* argument, T value) {
   return {};
 }
 
-// The first release's struct: callers that were compiled against it pass no more.
+// Size of the first release's struct: callers compiled against it pass no more.
 constexpr size_t kFirstStatsBytes = offsetof(hetcclCommStats_t, plans) + sizeof(uint64_t);
 
-// Runs `body(engine, queue)` on a stream of the host device, which stays alive meanwhile.
+// Runs `body(engine, queue)` with a stream of the host device, and keeps the stream alive
+// meanwhile.
 template <typename Body>
 Status with_stream(hetcclStream_t stream, Body&& body) {
   if (stream == nullptr) return null("stream");

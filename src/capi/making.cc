@@ -1,4 +1,4 @@
-// How communicators of the C API come to be: at once, or at the end of a group.
+// Makes communicators for the C API, at once or at the end of a group.
 #include <cstring>
 #include <optional>
 #include <set>
@@ -15,7 +15,8 @@ using comm::Communicator;
 using comm::CommunicatorOptions;
 using comm::Making;
 
-// Makes the communicator; in a group its handle is given at once, and the group's end makes it.
+// Makes the communicator. In a group the caller gets the handle at once, and the group's end makes
+// the communicator.
 Status make(Making making, const Lease& runtime, hetcclComm_t* comm) {
   Group& group = Group::mine();
   if (!group.is_open()) HETCCL_TRY(making.run());
@@ -52,7 +53,7 @@ hetcclResult_t init_and_answer(hetcclComm_t* comm, int n_ranks, const hetcclUniq
   return result == hetcclSuccess ? in_progress_or(result, *comm) : result;
 }
 
-// Makes a communicator of some ranks of `parent`: `prepare(self, options)` tells which.
+// Makes a communicator of some ranks of `parent`, which `prepare(self, options)` chooses.
 template <typename Prepare>
 hetcclResult_t make_of(hetcclComm_t parent, hetcclComm_t* newcomm, const hetcclConfig_t* config,
                        const Prepare& prepare) {
@@ -119,7 +120,7 @@ Result<std::vector<Making>> prepare_all(comm::Runtime& runtime, int n, const int
   return all;
 }
 
-// All or none; in a group as the group's end does.
+// Makes all communicators or none. In a group, the group's end does.
 Status init_all(hetcclComm_t* comms, int n, const int* list) {
   if (comms == nullptr) return null("comms");
   if (n < 1) return error(ErrorCode::InvalidArgument, "ndev is %d: it must be at least 1", n);

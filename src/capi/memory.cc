@@ -1,4 +1,4 @@
-// Memory that the C API gives, and memory that a communicator is told of.
+// Allocates memory for callers, and registers callers' memory with communicators.
 #include "capi/process.h"
 #include "hetccl/hetccl.h"
 

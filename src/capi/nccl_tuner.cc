@@ -1,4 +1,4 @@
-// What NCCL and RCCL look up in libhetccl.so, which is their tuner plug-in for hetccl's own
+// Tables that NCCL and RCCL look up in libhetccl.so: it is their tuner plug-in for hetccl's own
 // communicators (ccl/nccl/tuner_plugin.h).
 #include "ccl/nccl/tuner_plugin.h"
 

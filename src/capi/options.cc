@@ -11,7 +11,7 @@
 namespace hetccl::capi {
 namespace {
 
-// The first release's struct: callers that were compiled against it pass no more.
+// Size of the first release's struct: callers compiled against it pass no more.
 constexpr size_t kFirstConfigBytes = offsetof(hetcclConfig_t, blocking);
 constexpr size_t kLongestName = 64;
 

@@ -1,4 +1,4 @@
-// A caller's hetcclConfig_t as the options of a communicator.
+// Converts a caller's hetcclConfig_t to the options of a communicator.
 #pragma once
 
 #include "base/status.h"
@@ -7,7 +7,7 @@
 
 namespace hetccl::capi {
 
-/// `given` may be of an older or newer release. InvalidArgument names the field.
+/// `given` may come from an older or newer release. InvalidArgument names the field.
 Result<comm::CommunicatorOptions> options_of(const hetcclConfig_t& given);
 
 }  // namespace hetccl::capi

@@ -18,30 +18,31 @@
 namespace hetccl::capi {
 namespace {
 
-// What is in flight when the process exits gets this long.
+// Time that pending calls get when the process exits.
 constexpr std::chrono::milliseconds kExitGrace(2000);
-// A Runtime that nobody has used for so long rests: a new group often follows an old one at once.
+// Time without use after which a Runtime rests. Not at once, because a new group often follows an
+// old one.
 constexpr std::chrono::milliseconds kRestAfter(1000);
-// An exit waits so long for a Runtime that is about to rest.
+// Time that an exit waits for a Runtime that is about to rest.
 constexpr std::chrono::milliseconds kExitPause(1000);
 
 struct Process {
   std::mutex mutex;
   std::unique_ptr<comm::Runtime> runtime;
   bool watches_process = false;
-  std::atomic<int64_t> leases{0};          // grows from 0 under `mutex` alone
-  std::atomic<bool> has_attendant{false};  // a thread will see that nobody uses the Runtime
+  std::atomic<int64_t> leases{0};          // leaves 0 only under `mutex`
+  std::atomic<bool> has_attendant{false};  // a thread waits to let the Runtime rest
   std::atomic<bool> exits{false};
-  std::atomic<bool> used{false};    // there is a Runtime, or one is being made
-  std::atomic<bool> forked{false};  // this is the child of a process that used one
+  std::atomic<bool> used{false};    // a Runtime exists or is being made
+  std::atomic<bool> forked{false};  // this process is the child of one that used hetccl
 
   std::shared_mutex handles_mutex;
   std::unordered_map<uintptr_t, std::shared_ptr<comm::Communicator>> handles;
   uintptr_t last_handle = 0;
-  std::unordered_map<void*, Lease> streams;  // of the host
+  std::unordered_map<void*, Lease> streams;  // of the host device
 };
 
-// Never destroyed: threads and handles of the library may outlive static destruction.
+// Leaked: the library's threads and handles may outlive static destruction.
 Process& process() {
   static auto* instance = new Process;
   return *instance;
@@ -52,7 +53,7 @@ std::string& error_slot() {
   return text;
 }
 
-// False while somebody may still use the Runtime.
+// Returns false if the Runtime may still be in use.
 bool try_to_rest() {
   Process& self = process();
   const std::lock_guard lock(self.mutex);
@@ -64,7 +65,8 @@ bool try_to_rest() {
   return true;
 }
 
-// Called when the last lease ends. Its thread goes when the Runtime rests, or is used again.
+// Called when the last lease ends. Starts a thread that runs until the Runtime rests or is used
+// again.
 void attend() {
   Process& self = process();
   if (self.forked.load() || self.has_attendant.exchange(true)) return;
@@ -78,7 +80,7 @@ void attend() {
     self.has_attendant.store(false);
 }
 
-// What the process's end takes away must not go while a Runtime is being closed.
+// Waits until no Runtime is being closed: exit handlers would take away objects that it uses.
 void await_rest() {
   Process& self = process();
   self.exits.store(true);
@@ -90,14 +92,14 @@ void await_rest() {
   self.mutex.unlock();
 }
 
-// Peers are told when this process ends, and its memory is left alone before it goes.
+// Tells the peers that this process ends, and waits until nothing uses its memory.
 void at_exit() {
-  static std::atomic<bool> done{false};  // it is registered twice
+  static std::atomic<bool> done{false};  // at_exit may be registered twice
   if (done.exchange(true)) return;
   if (!process().forked.load()) await_rest();
   try {
     static_cast<void>(shut_down(kExitGrace));
-  } catch (...) {  // no memory: the peers will see the connections close
+  } catch (...) {  // out of memory: the peers see the connections close
   }
 }
 
@@ -158,7 +160,7 @@ Lease::~Lease() {
   if (runtime_ != nullptr && process().leases.fetch_sub(1) == 1) attend();
 }
 
-// Before any lock is taken: in a forked child one may be held for ever.
+// Called before any lock is taken: in a forked child a lock may be held for ever.
 Status check_fork() {
   if (!process().forked.load(std::memory_order_relaxed)) return {};
   return error(ErrorCode::InvalidUsage,
@@ -180,7 +182,7 @@ Result<Lease> runtime() {
   auto made = comm::Runtime::create(std::move(config));
   self.used.store(made.ok());
   HETCCL_ASSIGN(self.runtime, std::move(made));
-  // Again: or else the vendor's own exit, which is registered by now, comes first.
+  // Registers again, so that it runs before the vendor's own exit handler, which exists by now.
   self.runtime->when_first_gpu_opens([] { static_cast<void>(std::atexit(at_exit)); });
   return Lease(*self.runtime);
 }
@@ -220,7 +222,7 @@ hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator, Lease lease
   Process& self = process();
   std::lock_guard lock(self.handles_mutex);
   self.handles.emplace(++self.last_handle, std::move(communicator));
-  // A number, never followed: a stale handle must be an error.
+  // A number, never dereferenced: a stale handle must be an error.
   return reinterpret_cast<hetcclComm_t>(self.last_handle);  // NOLINT(performance-no-int-to-ptr)
 }
 
@@ -256,8 +258,8 @@ Status shut_down(std::chrono::milliseconds grace) {
   const TimePoint deadline = steady_clock().now() + grace;
   close_endpoints(deadline);
   if (communicators.empty()) return {};
-  // All at once: one alone may wait seconds for peers that do not answer. An exception ends neither
-  // the process nor the others' turn.
+  // Shuts all down at once, since one alone may wait seconds for peers that do not answer. An
+  // exception stops neither the process nor the other communicators' shutdown.
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
   const auto end_next = [&] {
@@ -273,7 +275,7 @@ Status shut_down(std::chrono::milliseconds grace) {
   threads.reserve(communicators.size());
   for (size_t i = 1; i < communicators.size(); ++i) {
     auto thread = start_thread("hetccl-exit", std::ref(end_next));
-    if (!thread.ok()) break;  // those that there are do it
+    if (!thread.ok()) break;  // the existing threads do the rest
     threads.push_back(std::move(thread).value());
   }
   end_next();
@@ -295,7 +297,7 @@ hetcclResult_t finish(const Status& status) {
 hetcclResult_t finish_exception() noexcept {
   try {
     return finish(caught());
-  } catch (...) {  // no memory for the text
+  } catch (...) {  // out of memory for the text
     error_slot().clear();
     return hetcclSystemError;
   }

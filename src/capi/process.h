@@ -1,6 +1,6 @@
-// What the C API keeps per process: one Runtime, made at the first call that needs it and never
-// destroyed, so that exiting without destroy cannot hang; and the calling thread's last error.
-// The Runtime rests, without threads and descriptors, once nobody has used it for a second.
+// The C API's state per process: one Runtime, made at the first call that needs it and never
+// destroyed, so that an exit without destroy cannot hang; and the last error of each thread. After
+// a second without use the Runtime rests: it gives up its threads and descriptors.
 #pragma once
 
 #include <algorithm>
@@ -34,50 +34,52 @@ class Lease {
   comm::Runtime* runtime_;
 };
 
-/// The process's Runtime. Errors repeat until one call succeeds. InvalidUsage in a forked child of
-/// a process that has one: its threads do not exist there.
+/// Returns the process's Runtime, and makes it if there is none. A failure is not final: the next
+/// call tries again. InvalidUsage in a forked child of a process that has one, since its threads do
+/// not exist there.
 Result<Lease> runtime();
-/// A stream of the host device: while it exists it keeps the Runtime awake.
+/// Creates a stream of the host device. While the stream exists, the Runtime stays awake.
 Result<hetcclStream_t> create_host_stream();
 Status destroy_host_stream(hetcclStream_t stream);
-/// The Runtime, awake if `stream` is one of `create_host_stream`. InvalidArgument else.
+/// Returns the Runtime, awake, if `stream` is one of `create_host_stream`; else InvalidArgument.
 Result<comm::Runtime*> runtime_of(hetcclStream_t stream);
 
-/// A handle is a number, never a pointer: one that was destroyed is an error, not a crash. `adopt`
-/// makes one, whose communicator keeps `lease`; `find` and `release` are InvalidArgument for a
-/// handle that is none, `release` makes it so.
+/// A handle is a number, never a pointer, so use of a destroyed one is an error, not a crash.
+/// `adopt` makes a handle whose communicator keeps `lease`. `find` and `release` return
+/// InvalidArgument for an invalid handle; `release` makes a handle invalid.
 hetcclComm_t adopt(std::shared_ptr<comm::Communicator> communicator, Lease lease);
 Result<std::shared_ptr<comm::Communicator>> find(hetcclComm_t handle);
 Result<std::shared_ptr<comm::Communicator>> release(hetcclComm_t handle);
 
 /// InvalidUsage in a forked child of a process that has used hetccl.
 Status check_fork();
-/// Those that are not released. InvalidUsage in a forked child.
+/// All communicators that are not released. InvalidUsage in a forked child.
 Result<std::vector<std::shared_ptr<comm::Communicator>>> all_communicators();
 
-/// What hetcclShutdown does. InvalidUsage in a forked child, where nothing is done.
+/// Implements hetcclShutdown. InvalidUsage, without effect, in a forked child.
 Status shut_down(std::chrono::milliseconds grace);
 
-/// Larger times would overflow a 64-bit count of nanoseconds.
+/// Longer times would overflow a 64-bit count of nanoseconds.
 inline constexpr int64_t kLongestTimeoutMs = 100'000'000'000;
-/// When a wait ends that takes `timeout_ms` at most; never where that is negative.
+/// The time at which a wait of at most `timeout_ms` ends; never if that is negative.
 inline TimePoint deadline_of(const Clock& clock, int64_t timeout_ms) {
   if (timeout_ms < 0) return TimePoint::max();
   return clock.now() + std::chrono::milliseconds(std::min(timeout_ms, kLongestTimeoutMs));
 }
 
-/// A caller's number, which may be any, as one that `Enum` has or that `is_valid` refuses.
+/// Converts a caller's number to `Enum`. Numbers out of its range become a value that `is_valid`
+/// refuses.
 template <typename Enum>
 Enum narrow(int value) {
   return static_cast<Enum>(value < 0 || value > UINT8_MAX ? UINT8_MAX : value);
 }
 /// "<argument> is null".
 Status null(const char* argument);
-/// The return code of `status`; its text becomes this thread's last error.
+/// Returns the return code of `status`, and makes its text this thread's last error.
 hetcclResult_t finish(const Status& status);
-/// The same for the exception in flight, which ends here. For `finished` alone.
+/// The same for the current exception, which ends here. Only `finished` calls it.
 hetcclResult_t finish_exception() noexcept;
-/// The return code of `body()`, a Status. No exception leaves the C API.
+/// Returns the return code for `body()`, a Status. Catches all exceptions.
 template <typename Body>
 hetcclResult_t finished(Body&& body) noexcept {
   try {
@@ -86,7 +88,8 @@ hetcclResult_t finished(Body&& body) noexcept {
     return finish_exception();
   }
 }
-/// Runs `body(communicator)`, which stays alive meanwhile, whoever destroys or aborts `comm`.
+/// Runs `body(communicator)` and keeps the communicator alive meanwhile, even if another thread
+/// destroys or aborts `comm`.
 template <typename Body>
 hetcclResult_t with(hetcclComm_t comm, Body&& body) {
   return finished([&]() -> Status {
@@ -95,8 +98,8 @@ hetcclResult_t with(hetcclComm_t comm, Body&& body) {
   });
 }
 const std::string& last_error();
-/// What a call answers that made `comm`, or works on it, in the background: hetcclInProgress in
-/// place of success where the communicator is not blocking.
+/// Returns the result of a call that made `comm`, or works on it, in the background:
+/// hetcclInProgress instead of success if the communicator is not blocking.
 hetcclResult_t in_progress_or(hetcclResult_t result, hetcclComm_t comm);
 
 }  // namespace hetccl::capi

@@ -7,7 +7,7 @@
 namespace hetccl::capi {
 namespace {
 
-// Null where no tool listens.
+// Returns null if no tool listens.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t made = nvtxDomainCreateA("hetccl");
   return made;
@@ -33,7 +33,7 @@ Range::~Range() {
 
 }  // namespace hetccl::capi
 
-#else  // built without NVTX's headers: nothing is shown
+#else  // built without NVTX's headers: shows nothing
 
 namespace hetccl::capi {
 

@@ -1,5 +1,5 @@
-// NVTX ranges: what tools such as Nsight Systems show of a thread's calls. Without a tool, which
-// NVTX finds by NVTX_INJECTION64_PATH at its first call, they cost a few nanoseconds.
+// NVTX ranges, which tools such as Nsight Systems show for a thread's calls. Without a tool, which
+// NVTX finds by NVTX_INJECTION64_PATH at its first call, a range costs a few nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace hetccl::capi {
 
-/// From here to the end of the scope, on the calling thread, in the domain "hetccl".
+/// A range in the domain "hetccl" on the calling thread, from here to the end of the scope.
 class Range {
  public:
-  /// `name` ends with a zero, as literals do; `number` is shown beside it: a call's bytes, of one
-  /// block, or the calls of a group.
+  /// `name` must be null-terminated, as literals are. `number` is shown beside it: the bytes of one
+  /// block of a call, or the number of calls in a group.
   Range(std::string_view name, uint64_t number);
   ~Range();
   Range(const Range&) = delete;

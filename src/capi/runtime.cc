@@ -1,4 +1,4 @@
-// The C API's runtimes (hetccl/runtime.h): checks arguments, and asks the room that has the tables.
+// The C API's runtimes (hetccl/runtime.h): checks arguments and returns the tables of src/runtime.
 #include "hetccl/runtime.h"
 
 #include "base/config.h"
@@ -17,7 +17,7 @@ namespace {
 
 namespace runtime = hetccl::runtime;
 
-// Read once, and kept for the process: no communicator is needed for a table.
+// Read once per process: a table needs no communicator.
 const Result<Config>& settings() {
   static const auto* const config = [] {
     auto* const made = new Result<Config>(Config::from_environment());

@@ -162,7 +162,7 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   geometry.own_buffers =
       geometry.short_call && (!target.host_memory || bytes <= kMostOwnBytesOfHost);
   if (plan.slicing == Slicing::None && call.is_uneven())
-    return geometry;  // one Code per pattern
+    return geometry;  // Code for each pattern
                       // of counts
   route(geometry, target, loads_of(plan, target, call, geometry, slice),
         plan.slicing == Slicing::Agreed);

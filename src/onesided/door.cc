@@ -1,4 +1,4 @@
-// An endpoint's door: who knocks, who is received, and who is gone.
+// An endpoint's door: accepts peers that knock, and buries those that are gone.
 #include <algorithm>
 #include <utility>
 
@@ -10,12 +10,12 @@ namespace hetccl::onesided {
 namespace {
 
 constexpr size_t kMostVisitors = 64;
-// Peers that are gone are told of by name so long.
+// Number of lost peers whose names are kept.
 constexpr size_t kMostGone = 256;
 
 }  // namespace
 
-// On the control thread.
+// Runs on the control thread.
 Status Endpoint::on_knock(std::span<const uint8_t> words) {
   bootstrap::UniqueId concealed{};
   if (words.size() != concealed.size()) {
@@ -46,7 +46,7 @@ void Endpoint::keep_door() {
   for (Meeting& meeting : last) meeting.thread.join();
 }
 
-// Each by a thread of its own: a slow visitor delays no other.
+// Meets each visitor on a thread of its own, so that a slow one delays no other.
 void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
   while (!visitors_.empty() && !stop_) {
     const bootstrap::UniqueId concealed = visitors_.front();
@@ -74,14 +74,14 @@ void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// Something has ended.
+// Called when a meeting or link has ended.
 void Endpoint::tell_keeper() {
   const std::lock_guard lock(mutex_);
   buries_ = true;
   news_.notify_all();
 }
 
-// Ends what is over, so that nothing of a lost peer stays but its name.
+// Frees meetings and links that have ended; only the name of a lost peer stays.
 void Endpoint::bury(std::unique_lock<std::mutex>& lock) {
   buries_ = false;
   std::deque<Meeting> ended;

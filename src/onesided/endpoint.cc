@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kChunksEachWay = 8;
-// Two of a host share so much; less than the second is of no use.
+// Bytes of a window between two endpoints on one host; windows below the second size are of no use.
 constexpr size_t kWindowBytes = size_t{32} << 20;
 constexpr size_t kLeastRing = 2 * kMaxPiece;
 constexpr size_t kPage = 4096;
@@ -42,7 +42,7 @@ Status no_peer(uint64_t number) {
   return error(ErrorCode::InvalidArgument, "there is no peer %" PRIu64, number);
 }
 
-// At least one, so that what is too late says so itself.
+// At least 1, so that a wait that comes too late reports its own timeout.
 int64_t ms_until(TimePoint deadline, TimePoint now) {
   return std::max<int64_t>(std::chrono::duration_cast<milliseconds>(deadline - now).count(), 1);
 }
@@ -56,7 +56,7 @@ Status check_name(const std::string& name) {
 
 }  // namespace
 
-/// Tells a link of its session's end, which may come before there is a link.
+/// Passes the end of a session on to its link. The session may end before the link exists.
 struct Endpoint::Fate {
   std::mutex mutex;
   Status why;
@@ -95,10 +95,10 @@ struct Endpoint::Fate {
   }
 };
 
-/// Has transports keep nothing of a meeting that fails.
+/// Makes transports forget a meeting if it fails.
 struct Endpoint::Forgets {
   Endpoint* endpoint;
-  const bootstrap::Session* session;  // null: it has not failed
+  const bootstrap::Session* session;  // null: it has succeeded
   ~Forgets() {
     if (session != nullptr) endpoint->forget(*session);
   }
@@ -124,8 +124,8 @@ Status Endpoint::open() {
   return {};
 }
 
-// Hosts copy, too, where pieces come by windows, or in runs. Their chunks are made for the first
-// link without a window.
+// On host memory, too, pieces in windows or runs are copied. The chunks for that are pinned for the
+// first link without a window.
 Status Endpoint::open_device_side() {
   for (auto* const pool : {&device_side_.out, &device_side_.in})
     *pool = std::make_shared<ChunkPool>(*device_, kChunkBytes, kChunksEachWay);
@@ -147,7 +147,7 @@ void Endpoint::close(TimePoint deadline) {
       }
     }
     news_.notify_all();
-    if (keeper_.joinable()) keeper_.join();  // meetings, too
+    if (keeper_.joinable()) keeper_.join();  // ends the meetings too
     std::map<uint64_t, Peer> peers;
     {
       const std::lock_guard lock(mutex_);
@@ -160,7 +160,7 @@ void Endpoint::close(TimePoint deadline) {
   });
 }
 
-// Sends first what was said before.
+// Sends pending messages first.
 void Endpoint::leave(const Peer& peer, const Status& why) {
   if (!peer.link) return;
   auto& engine = runtime_.engine();
@@ -200,7 +200,7 @@ Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, 
   return regions_.add(std::move(region));
 }
 
-// A kernel that reads memory which is not its GPU's would end the process's context.
+// Refuses memory of another: a kernel that reads it would destroy the process's CUDA or HIP context.
 Status Endpoint::check_owner(const void* data, bool on_device) const {
   const std::string gpu = runtime_.host_pointers().gpu_of(data);
   // An adaptor's device may be another vendor's by name.
@@ -220,7 +220,7 @@ Status Endpoint::check_owner(const void* data, bool on_device) const {
   return {};
 }
 
-// Memory that cards do not know moves, too: by way of memory that they know.
+// Registers a region if possible. Unregistered memory moves as well, through registered buffers.
 void Endpoint::register_with_cards(Region& region) {
   const bool uses_device = region.on_device || !on_device_;
   exec::RegisteredMemory* const memory = uses_device ? runtime_.memory_of(*device_) : nullptr;
@@ -288,12 +288,12 @@ Result<uint64_t> Endpoint::connect(std::string_view metadata, int64_t timeout_ms
   return met.status().with(context);
 }
 
-// The link is lost already, or over.
+// Requires that the link is lost or over.
 void Endpoint::end(Peer peer, TimePoint deadline) {
   if (!peer.link) return;
   auto& engine = runtime_.engine();
   if (!engine.wait([&] { return peer.link->over(); }, deadline)) {
-    return keep_until_exit(std::move(peer));  // its device may still copy
+    return keep_until_exit(std::move(peer));  // the device may still copy
   }
   engine.remove(*peer.link);
   peer.session->leave(0);
@@ -305,7 +305,7 @@ void Endpoint::forget(const bootstrap::Session& session) const {
     listening.transport->forget(session.communicator(), session.rank());
 }
 
-// Each for itself: a session watches it.
+// Makes a Cancel for one session, which watches it.
 Result<std::shared_ptr<Cancel>> Endpoint::add_cancel() {
   HETCCL_ASSIGN(std::shared_ptr<Cancel> made, Cancel::create());
   const std::lock_guard lock(mutex_);
@@ -315,7 +315,7 @@ Result<std::shared_ptr<Cancel>> Endpoint::add_cancel() {
   return made;
 }
 
-// A session of two, whose end becomes the link's.
+// Joins a session of the two endpoints. When it ends, the link ends.
 Result<std::unique_ptr<bootstrap::Session>> Endpoint::join(const bootstrap::UniqueId& id, int rank,
                                                            const Greeting& mine,
                                                            const WaitLimit& limit,
@@ -373,7 +373,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
     forgets.session = nullptr;
     peers_.emplace(info.number, Peer{info, cancel, std::move(share), std::move(session), link});
   }
-  // Not with the lock, which `on_over` takes in the engine's turn.
+  // Not under the lock, which `on_over` takes on the engine's thread.
   runtime_.engine().add(*link, [raw = link.get()](const Status& why) { raw->lose(why); });
   runtime_.engine().notify(true);
   fate->join(link);
@@ -494,7 +494,7 @@ bool Endpoint::wait(const Transfer& transfer, TimePoint deadline) {
 }
 
 void Endpoint::cancel(uint64_t peer, Transfer& transfer, const char* reason) {
-  const auto link = link_to(peer);  // none: it is done
+  const auto link = link_to(peer);  // no link: the transfer is done
   if (link.ok()) link.value()->cancel(transfer, error(ErrorCode::Aborted, "%s", reason));
 }
 

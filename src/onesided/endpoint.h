@@ -1,6 +1,6 @@
-// An endpoint: an engine for data from point to point that is no communicator. Endpoints are made
-// alone; they connect and leave at any time, many to many; one gives the other memory to read or
-// write, and either moves blocks without the other's help.
+// An endpoint: moves data from point to point without a communicator. Each endpoint is created
+// alone; any two may connect and leave at any time. An endpoint gives its peers memory to read or
+// write, and they move blocks without its help.
 #pragma once
 
 #include <atomic>
@@ -26,47 +26,49 @@ namespace hetccl::onesided {
 
 struct EndpointOptions {
   std::string name;    ///< for peers and messages
-  std::string device;  ///< as a communicator's
+  std::string device;  ///< as for a communicator
 };
 
-/// How a region is registered, beside Access.
+/// Flag of a region's registration, besides those of Access.
 inline constexpr uint32_t kHostMemory = 1U << 2;
 
 struct PeerInfo {
   uint64_t number = 0;
   std::string name;
   std::string where;      ///< host and process
-  std::string transport;  ///< that carries its data
-  Status gone;            ///< why it is not connected any more; ok while it is
+  std::string transport;  ///< carries its data
+  Status gone;            ///< why it is disconnected; ok while it is connected
   LinkStatistics statistics;
 };
 
-/// Thread-safe. The runtime outlives it.
+/// Thread-safe. The runtime must outlive it.
 class Endpoint {
  public:
   static Result<std::shared_ptr<Endpoint>> create(comm::Runtime& runtime, EndpointOptions options);
   ~Endpoint() { close(TimePoint::max()); }
-  /// Ends all transfers, with Aborted, and leaves its peers; what is called later fails.
-  /// Keeps until the process ends what a device still copies at `deadline`.
+  /// Ends all transfers with Aborted and leaves its peers; later calls fail. Resources that a
+  /// device still copies from or to at `deadline` are kept until the process ends.
   void close(TimePoint deadline);
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  /// For other endpoints, by whatever way: name, where to knock, and the regions that have labels.
+  /// Description for other endpoints, to be carried there by the user: the name, the door's
+  /// address, and the labelled regions.
   [[nodiscard]] std::string metadata() const;
 
-  /// Lets peers put to memory, or get from it; `flags` of Access and kHostMemory. Memory is of the
-  /// endpoint's device, unless it is the host's. InvalidArgument naming the argument.
+  /// Lets peers put to memory or get from it. `flags` combines Access and kHostMemory, which means
+  /// that the memory is the host's, not the endpoint's device's. InvalidArgument names the
+  /// argument.
   Result<uint64_t> add_region(void* data, size_t bytes, uint32_t flags, std::string label);
-  /// Waits until nothing touches the memory any more. Peers that have not ended what they do there
-  /// after `timeout_ms` are lost.
+  /// Waits until nothing uses the memory. Peers whose transfers still use it after `timeout_ms` are
+  /// disconnected.
   Status remove_region(uint64_t id, int64_t timeout_ms);
 
-  /// Blocks. The number of the peer, which is never used again. Timeout naming it.
+  /// Connects; blocks. Returns the peer's number, which is never reused. A Timeout names the peer.
   Result<uint64_t> connect(std::string_view metadata, int64_t timeout_ms);
-  /// Ends its transfers with Aborted. InvalidArgument where there is no such peer.
+  /// Ends its transfers with Aborted. InvalidArgument if there is no such peer.
   Status disconnect(uint64_t peer);
-  /// Those that are connected, and the last that are gone.
+  /// The connected peers, and the last ones that are gone.
   [[nodiscard]] std::vector<PeerInfo> peers() const;
   [[nodiscard]] Result<PeerInfo> peer(uint64_t number) const;
 
@@ -76,18 +78,20 @@ class Endpoint {
   struct Call {
     bool puts = true;
     std::shared_ptr<const BlockList> blocks;
-    std::optional<Bytes> notification;  ///< for the peer, once all has moved
-    int64_t timeout_ms = 0;             ///< 0: the configuration's
-    void* stream = nullptr;             ///< device memory is ready after what it holds
+    std::optional<Bytes> notification;  ///< delivered to the peer once all data has moved
+    int64_t timeout_ms = 0;             ///< 0: as configured
+    void* stream = nullptr;             ///< the device memory is ready after the work enqueued on
+                                        ///< it
   };
-  /// Begins a transfer. Does not wait. Errors as of Link::start.
+  /// Starts a transfer without waiting. Returns the errors of Link::start.
   Result<std::shared_ptr<Transfer>> begin(uint64_t peer, Call call);
-  /// Whether it is done by `deadline`.
+  /// Returns whether the transfer is done by `deadline`.
   bool wait(const Transfer& transfer, TimePoint deadline);
   void cancel(uint64_t peer, Transfer& transfer, const char* reason);
 
   Status notify(uint64_t peer, Bytes notification);
-  /// The oldest notification; waits for one until `deadline`. Aborted once it is closed.
+  /// Takes the oldest notification; waits for one until `deadline`. Aborted once the endpoint is
+  /// closed.
   Result<std::optional<Mailbox::Letter>> take_notification(TimePoint deadline);
   [[nodiscard]] const Config& settings() const { return runtime_.config(); }
   [[nodiscard]] const Clock& clock() const { return runtime_.engine().clock(); }
@@ -95,10 +99,10 @@ class Endpoint {
  private:
   struct Peer {
     PeerInfo info;
-    std::shared_ptr<Cancel> cancel;  // of the session
+    std::shared_ptr<Cancel> cancel;  // cancels the session
     comm::WindowBudget::Share window;
-    std::unique_ptr<bootstrap::Session> session;  // null once it is gone
-    std::shared_ptr<Link> link;                   // the same
+    std::unique_ptr<bootstrap::Session> session;  // null once the peer is gone
+    std::shared_ptr<Link> link;                   // null once the peer is gone
   };
   struct Fate;
   struct Forgets;
@@ -131,17 +135,18 @@ class Endpoint {
   Result<std::shared_ptr<Cancel>> add_cancel();
   [[nodiscard]] Greeting greet() const;
   void register_with_cards(Region& region);
-  /// Two that have met, before there is a link.
+  /// Two endpoints that have met and have no link yet.
   struct Pair {
     const bootstrap::Session& session;
     const Greeting& mine;
     const Greeting& theirs;
     WaitLimit limit;
   };
-  /// A way for a link's data. `options` learn what follows from it.
+  /// The channel, and perhaps window, that will carry a link's data. `options` are completed to
+  /// match.
   struct Carrier {
     std::unique_ptr<transport::Channel> channel;
-    std::unique_ptr<exec::Window> window;  // of the channel
+    std::unique_ptr<exec::Window> window;  // shares memory beside the channel
   };
   Result<Carrier> connect_channel(const Pair& pair, Link::Options& options);
   Status open_device_side();
@@ -150,7 +155,7 @@ class Endpoint {
   const EndpointOptions options_;
   std::string device_name_;  // "cuda" has become "cuda:0"
   device::Device* device_ = nullptr;
-  bool on_device_ = false;  // hosts do not reach its memory
+  bool on_device_ = false;  // hosts cannot access its memory
   DeviceSide device_side_;
   std::unique_ptr<Gates> gates_;
   std::atomic<bool> closed_{false};
@@ -159,14 +164,14 @@ class Endpoint {
   bootstrap::UniqueId door_{};
   bool door_open_ = false;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable news_;
   std::deque<bootstrap::UniqueId> visitors_;
   std::deque<Meeting> meetings_;
-  std::vector<std::weak_ptr<Cancel>> cancels_;  // of those that connect, and are connected
+  std::vector<std::weak_ptr<Cancel>> cancels_;  // of peers that are connecting or connected
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool buries_ = false;  // a link is over
+  bool buries_ = false;  // a link or meeting has ended
   bool stop_ = false;
   std::once_flag closes_;
   std::thread keeper_;

@@ -1,5 +1,5 @@
-// Tells of endpoints: their metadata, which users carry to other endpoints, and the
-// greeting of two that connect.
+// Serialises descriptions of endpoints: metadata, which users carry to other endpoints, and the
+// greeting of two endpoints that connect.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace hetccl::onesided {
 inline constexpr size_t kMaxName = 128;
 inline constexpr size_t kMaxMetadata = size_t{1} << 20;
 
-/// Holds the door's secret: whoever reads it may connect, unless HETCCL_SECRET_FILE is set.
+/// Contains the door's secret: everybody who reads it may connect, unless HETCCL_SECRET_FILE is
+/// set.
 struct Metadata {
   struct Region {
     uint64_t id = 0, bytes = 0;
@@ -29,24 +30,24 @@ struct Metadata {
   std::vector<Region> regions;
 };
 
-/// JSON of one line.
+/// JSON on one line.
 std::string encode(const Metadata& metadata);
-/// Bounded and checked. InvalidArgument where it is none, or of another version.
+/// Parses a bounded, checked text. InvalidArgument if it is malformed or of another version.
 Result<Metadata> metadata_from(std::string_view text);
 
 struct Greeting {
   int protocol = 0;
   std::string name;
-  std::string host;       ///< identity
-  std::string host_name;  ///< for people
+  std::string host;       ///< host identity
+  std::string host_name;  ///< for messages
   int64_t pid = 0;
   bool shares_memory = false;
-  uint64_t window_bytes = 0;  ///< of memory that it can share with one of its host
-  std::map<std::string, transport::Address> addresses;  ///< by transport
+  uint64_t window_bytes = 0;  ///< window memory that it can share with an endpoint on its host
+  std::map<std::string, transport::Address> addresses;  ///< by transport name
 };
 
 Bytes encode(const Greeting& greeting);
-/// Bounded and checked: the bytes come from another process. RemoteError where they are none, or of
+/// Parses bytes from another process; bounded and checked. RemoteError if they are malformed or of
 /// another version.
 Result<Greeting> greeting_from(const Bytes& bytes);
 

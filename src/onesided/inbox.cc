@@ -10,9 +10,9 @@ namespace hetccl::onesided {
 
 namespace {
 
-// Copies begin once so many bytes are there.
+// Arrived pieces are copied to the device in batches of at least this many bytes.
 constexpr size_t kCopiedAtOnce = size_t{2} << 20;
-// No stager gives it.
+// A ticket that no stager returns.
 constexpr uint64_t kNotCopied = UINT64_MAX;
 
 }  // namespace
@@ -93,13 +93,14 @@ Inbox::Posted Inbox::next_run() const {
   return run;
 }
 
-// Finds where a run comes that does not come straight to its place. False where it has to wait.
+// Finds a buffer for a run that cannot arrive directly in its place. Returns false if there is none
+// now.
 bool Inbox::stage(Posted& run) {
   const Place& to = landing_.pieces[run.first].to;
   if (by_window()) {
     run.staged = options_.window->in_memory(options_.window->in.place(run.bytes).offset);
   } else if (to.data == nullptr) {
-    if (dropping_) return false;  // receives that are outstanding together share no memory
+    if (dropping_) return false;  // outstanding receives must not share memory
     if (dropped_ == nullptr) dropped_ = std::make_unique<std::byte[]>(kMaxPiece);
     dropping_ = true;
   } else if (run.n > 1 || !to.is_reached(options_.reaches_device)) {
@@ -142,7 +143,7 @@ void Inbox::take_pieces(bool* moved) {
     if (copied_bytes_ >= kCopiedAtOnce) copy();
   }
   if (!posted_.empty() && next_ == landing_.pieces.size()) return;
-  copy();  // the last, or those whose memory the next ones wait for
+  copy();  // the last pieces, or pieces in buffers that the next ones need
 }
 
 void Inbox::copy() {

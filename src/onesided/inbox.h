@@ -1,5 +1,5 @@
-// Messages on their way into a link: a frame, then the pieces that it announces, each straight to
-// where it belongs or, for a device, to pinned memory first.
+// Incoming messages of a link: a frame, then the pieces that it announces. Each piece arrives
+// directly in its place, or, for a device, in pinned memory first.
 #pragma once
 
 #include <cstddef>
@@ -17,47 +17,47 @@
 
 namespace hetccl::onesided {
 
-/// By the engine's driver, who holds the link's lock.
+/// Used by the engine's driver, which holds the link's lock.
 class Inbox {
  public:
   struct Expected {
-    Place to;  ///< null: nobody wants it, it is dropped
+    Place to;  ///< null: dropped, since no transfer wants it
     size_t bytes = 0;
   };
-  /// Takes a frame.
+  /// Destinations of a frame's pieces.
   struct Landing {
     std::vector<Expected> pieces;
     Frame::Way way{};
-    std::vector<Use> uses;         ///< of what they lie in, until they have landed
-    std::function<void()> landed;  ///< called once all pieces are where they belong
+    std::vector<Use> uses;         ///< of their memory, until the pieces have landed
+    std::function<void()> landed;  ///< called once all pieces are in their places
   };
   using OnFrame = std::function<Result<Landing>(const Frame&)>;
 
   struct Options {
     uint64_t communicator = 0;
-    bool reaches_device = false;      ///< the channel does, where memory is registered
-    exec::Window* window = nullptr;   ///< which the peer shares, too; or null
-    Stager* stager = nullptr;         ///< copies what the channel does not reach
-    std::shared_ptr<ChunkPool> pool;  ///< for that
+    bool reaches_device = false;      ///< the channel reaches registered device memory
+    exec::Window* window = nullptr;   ///< shared with the peer; or null
+    Stager* stager = nullptr;         ///< copies to memory that the channel does not reach
+    std::shared_ptr<ChunkPool> pool;  ///< buffers for those copies
   };
   Inbox(transport::Channel& channel, Options options)
       : channel_(channel), options_(std::move(options)), staging_(options_.pool) {}
 
-  /// Receives what has come. `reads`: new frames, too. RemoteError where the peer sends nonsense,
-  /// and what `on_frame` returns.
+  /// Receives messages that have arrived; new frames only if `reads`. RemoteError if the peer
+  /// breaks the protocol; also returns errors of `on_frame`.
   Status progress(bool reads, const OnFrame& on_frame, bool* moved);
-  /// Calls `done` once all that has arrived so far is where it belongs.
+  /// Calls `done` once all that has arrived so far is in its place.
   void when_landed(std::function<void()> done) {
     landings_.push_back({last_ticket_, std::move(done), {}});
   }
 
-  /// How many frames have pieces on their way to where they belong.
+  /// Number of frames whose pieces have not all landed.
   [[nodiscard]] size_t landing() const { return landings_.size(); }
   /// Whether it may still write to that memory.
   [[nodiscard]] bool touches(const Region& region) const;
-  /// Whether nothing is copied to a device any more.
+  /// Whether no copy to a device is pending.
   [[nodiscard]] bool copied() const { return reached(last_ticket_); }
-  /// Forgets all: the channel is closed, and nothing is copied any more.
+  /// Drops everything. The channel must be closed, and no copy pending.
   void drop() {
     landing_ = {};
     landings_.clear();
@@ -69,17 +69,17 @@ class Inbox {
  private:
   enum class State { Idle, Frame, Pieces };
   struct Posted {
-    size_t first = 0, n = 0;  ///< pieces
+    size_t first = 0, n = 0;  ///< indices of pieces
     size_t bytes = 0;
-    std::byte* staged = nullptr;  ///< it comes there first
-    ChunkPool::Chunk chunk{};     ///< which that is in
+    std::byte* staged = nullptr;  ///< buffer in which it arrives; null: arrives in its place
+    ChunkPool::Chunk chunk{};     ///< the chunk of that buffer
   };
   struct Waiting {
     uint64_t ticket = 0;
     std::function<void()> done;
     std::vector<Use> uses;
   };
-  /// A chunk, or a place of the window, that a piece came in: until it is copied from there.
+  /// A chunk, or a place in the window, that is in use until its data has been copied.
   struct Held {
     uint64_t ticket = 0;
     ChunkPool::Chunk chunk;
@@ -107,12 +107,12 @@ class Inbox {
   State state_ = State::Idle;
   Bytes frame_;
   Landing landing_;
-  size_t next_ = 0;            // of the landing's pieces, to be posted
-  std::deque<Posted> posted_;  // pieces
+  size_t next_ = 0;            // next piece of the landing to post
+  std::deque<Posted> posted_;  // runs of pieces
   std::unique_ptr<std::byte[]> dropped_;
-  bool dropping_ = false;  // one is posted there
+  bool dropping_ = false;  // a receive into dropped_ is outstanding
   std::vector<Stager::Piece> copies_;
-  size_t copied_bytes_ = 0;  // of those
+  size_t copied_bytes_ = 0;  // total of copies_
   std::deque<Held> held_;
   uint64_t last_ticket_ = 0;
   uint64_t n_posted_ = 0, n_taken_ = 0;

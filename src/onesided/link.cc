@@ -13,19 +13,21 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One frame announces so many bytes, so that transfers take turns.
+// Bytes that one frame announces, so that transfers take turns.
 constexpr size_t kBatchBytes = size_t{8} << 20;
-// Frames are made ahead of the wire for so many bytes.
+// Bytes for which frames are queued ahead of the wire.
 constexpr size_t kMostOut = size_t{16} << 20;
 constexpr size_t kMostItems = 4096;
-// A peer that sends more than so many frames beyond what it reads is no endpoint.
+// Limit of answers that a peer leaves unread while it sends more frames; beyond it the peer is
+// faulty.
 constexpr size_t kMostUnread = 4 * kMostItems;
-// Frames are read ahead of a device's copies.
+// Frames that may be read ahead of a device's copies.
 constexpr size_t kMostLandings = 1024;
-// Gets ask for so much ahead.
+// Bytes that gets request ahead.
 constexpr size_t kMostAsked = size_t{32} << 20;
 constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
-// A broken channel may be how a peer's end looks, of which the control plane is about to tell.
+// A channel breaks when the peer ends, of which the control plane is about to send the reason.
+// Waits this long for it.
 constexpr milliseconds kNewsTime{250};
 constexpr milliseconds kCheckPeriod{5};
 constexpr milliseconds kLastWait{5000};
@@ -53,7 +55,7 @@ Link::Link(progress::Engine& engine, Regions& regions, Mailbox& mailbox, Options
       loader_({window_.get(), options_.reaches_device, options_.shm_source == nullptr,
                device_.copies_out.get(), device_.out}) {}
 
-// --- by users' threads
+// --- called by users' threads
 
 Status Link::start(const std::shared_ptr<Transfer>& transfer) {
   {
@@ -72,7 +74,7 @@ Status Link::start(const std::shared_ptr<Transfer>& transfer) {
     transfers_.emplace(transfer->id, transfer);
     turns_.push_back({transfer});
   }
-  // A caller that waits for a short one drives it himself.
+  // The waiting caller drives a short transfer itself.
   engine_.notify(transfer->list->bytes() > kBrief);
   return {};
 }
@@ -132,7 +134,8 @@ LinkStatistics Link::statistics() const {
   return now;
 }
 
-// Devices wake nobody, nor does a stream that opens a gate, nor the peer that reads in a window.
+// Whether it must be polled: nothing wakes the engine when a device has copied, when a stream opens
+// a gate, or when the peer has read from a window.
 bool Link::silent() const {
   const std::lock_guard lock(mutex_);
   return copies() || !turns_.empty();
@@ -154,7 +157,7 @@ bool Link::touches(const Region& region) const {
          inbox_.touches(region);
 }
 
-// --- by the engine's driver
+// --- called by the engine's driver
 
 bool Link::poll(TimePoint now) {
   bool moved = false, ends = false;
@@ -193,7 +196,7 @@ bool Link::move(TimePoint now) {
 
 bool Link::take_turns() {
   bool moved = false;
-  // Each once: who cannot go on now lets the others.
+  // One turn each: a transfer that cannot go on now lets the others go first.
   for (size_t left = turns_.size(); left > 0; --left) {
     if (outbox_.bytes() >= kMostOut || outbox_.size() >= kMostItems) break;
     const Turn turn = std::move(turns_.front());
@@ -313,7 +316,7 @@ bool Link::serve_some(uint64_t id, bool* again) {
   return true;
 }
 
-// --- what comes
+// --- received frames
 
 Status Link::nonsense(const char* what) const {
   return error(ErrorCode::RemoteError, "it sent %s: is it of this version of hetccl?", what);
@@ -342,7 +345,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
   return Inbox::Landing();
 }
 
-// Receives what nobody wants, too: it is on its way.
+// If the put is refused, its pieces are still received, and dropped, since they are on their way.
 Inbox::Landing Link::on_put(const Frame& frame) {
   Inbox::Landing landing;
   landing.way = frame.way;
@@ -430,10 +433,10 @@ Status Link::on_done(const Frame& frame) {
   const auto found = transfers_.find(frame.transfer);
   if (found == transfers_.end()) return {};
   const std::shared_ptr<Transfer> transfer = found->second;
-  if (frame.last) {  // all that was sent before the Cancel has come there
+  if (frame.last) {  // the answer to a Cancel: all frames sent before it have been handled
     if (!transfer->ending) return nonsense("an answer to no question");
     end_answered(transfer);
-  } else if (transfer->ending) {  // the answer to the Cancel is yet to come
+  } else if (transfer->ending) {  // ignores it: the answer to the Cancel is still to come
   } else if (frame.code != ErrorCode::Ok) {
     const std::string text(frame.payload.begin(), frame.payload.end());
     end(*transfer, Status(frame.code, printable(text, kMaxText)).with(options_.name));
@@ -444,7 +447,8 @@ Status Link::on_done(const Frame& frame) {
   return {};
 }
 
-// Its memory is free once it has left, too, and what came is where it belongs.
+// The transfer's memory is free once, in addition, its frames have left and its arrived pieces have
+// landed.
 void Link::end_answered(const std::shared_ptr<Transfer>& transfer) {
   transfer->answered = true;
   if (!transfer->left) return;
@@ -458,7 +462,7 @@ std::function<void()> Link::when_left(const std::shared_ptr<Transfer>& transfer)
   };
 }
 
-// It is over once the peer has answered.
+// Cancels a transfer; it is over once the peer has answered.
 void Link::end(Transfer& transfer, Status reason) {
   std::erase_if(turns_, [&](const Turn& turn) { return turn.transfer.get() == &transfer; });
   transfer.ending = true;
@@ -479,7 +483,7 @@ void Link::stop_serving(uint64_t id) {
 void Link::on_cancel(uint64_t id) {
   stop_serving(id);
   refused_.erase(id);
-  // All that it has put so far is where it belongs by then.
+  // By then all pieces of its puts are in their places.
   inbox_.when_landed(
       [this, id] { outbox_.add(Frame{.kind = Frame::Kind::Done, .transfer = id, .last = true}); });
 }
@@ -520,7 +524,7 @@ void Link::finish(const std::shared_ptr<Transfer>& transfer, Status status) {
 void Link::check_deadlines(TimePoint now) {
   next_check_ = now + kCheckPeriod;
   const auto patience = milliseconds(options_.liveness_ms);
-  if (!read_) moved_at_ = now;  // the answer may wait behind notifications that nobody takes
+  if (!read_) moved_at_ = now;  // the answer may be behind notifications that nobody takes
   for (const auto& [id, transfer] : transfers_) {
     if (!transfer->ending && now >= transfer->options.deadline) {
       end(*transfer,
@@ -544,7 +548,7 @@ bool Link::look_for_end(TimePoint now) {
     const bool leaves = has_left_.load(std::memory_order_acquire);
     if (broken.ok() && !leaves) return false;
     if (!failed_at_) failed_at_ = now;
-    if (now - *failed_at_ < kNewsTime) return !broken.ok();  // what it sent last is still read
+    if (now - *failed_at_ < kNewsTime) return !broken.ok();  // still reads its last messages
     settle((leaves ? left_status() : broken).with(options_.name));
   }
   begin_end(cause(), now);
@@ -561,7 +565,7 @@ bool Link::flushed() const {
   return !transfers_.empty() || outbox_.size() == 0;
 }
 
-// No byte of users' memory moves by the channel after that; devices may still copy.
+// From now on the channel moves no bytes of users' memory; devices may still copy.
 void Link::begin_end(const Status& why, TimePoint now) {
   ending_since_ = now;
   ended_ = why;
@@ -570,7 +574,7 @@ void Link::begin_end(const Status& why, TimePoint now) {
 }
 
 bool Link::go_on_ending(TimePoint now) {
-  // A device that has failed may never say what it copied.
+  // A device that has failed may never report the end of its copies.
   const bool failed = !device_.copies_in->status().ok() || !device_.copies_out->status().ok();
   if (copies() && !(failed && now - ending_since_ > kLastWait)) return false;
   const auto all = std::exchange(transfers_, {});

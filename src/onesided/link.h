@@ -1,5 +1,5 @@
-// One peer of an endpoint: the transfers that either of the two has begun. The engine drives it;
-// users' threads begin transfers and cancel them.
+// The link to one peer of an endpoint, with the transfers that either end has begun. The engine
+// drives it; users' threads begin and cancel transfers.
 #pragma once
 
 #include <atomic>
@@ -26,61 +26,61 @@ namespace hetccl::onesided {
 
 /// Counts since the link was made.
 struct LinkStatistics {
-  uint64_t bytes_put = 0, bytes_got = 0;      ///< by transfers of this end
-  uint64_t bytes_taken = 0, bytes_given = 0;  ///< by those of the peer: its puts, its gets
-  uint64_t transfers = 0, failed = 0;         ///< of this end, over
-  uint64_t under_way = 0;                     ///< of this end
-  uint64_t stalls = 0;  ///< how often nothing was read because notifications were not taken
+  uint64_t bytes_put = 0, bytes_got = 0;      ///< by this end's transfers
+  uint64_t bytes_taken = 0, bytes_given = 0;  ///< by the peer's puts and gets
+  uint64_t transfers = 0, failed = 0;         ///< finished transfers of this end
+  uint64_t under_way = 0;                     ///< transfers of this end
+  uint64_t stalls = 0;  ///< times that reading stopped because notifications were not taken
 };
 
-/// Pinned memory, and what copies between that and an endpoint's own.
+/// Pinned memory, and the stagers that copy between it and an endpoint's device.
 struct DeviceSide {
   std::shared_ptr<ChunkPool> out, in;
   std::shared_ptr<Stager> copies_out, copies_in;
-  /// Pins the chunks, unless they are.
+  /// Pins the chunks, if that is not done.
   [[nodiscard]] Status reserve() const {
     HETCCL_TRY(out->reserve());
     return in->reserve();
   }
 };
 
-/// Thread-safe, but for what Driven says.
+/// Thread-safe, except as Driven says.
 class Link final : public progress::Driven {
  public:
   struct Options {
-    uint64_t number = 0;        ///< of the peer in this endpoint
-    std::string name;           ///< of the peer, for messages: `"decode-0" (host b, pid 7)`
-    uint64_t communicator = 0;  ///< of headers
+    uint64_t number = 0;        ///< the peer's number in this endpoint
+    std::string name;           ///< the peer, in messages: `"decode-0" (host b, pid 7)`
+    uint64_t communicator = 0;  ///< for headers
     int64_t liveness_ms = 0;
     ShmSource* shm_source = nullptr;
-    std::string transport;          ///< for people
-    bool reaches_device = false;    ///< its channel does, where memory is registered
-    std::function<void()> on_over;  ///< called once, by the engine's driver; may be empty
+    std::string transport;          ///< for messages
+    bool reaches_device = false;    ///< the channel reaches registered device memory
+    std::function<void()> on_over;  ///< the engine's driver calls it once; may be empty
   };
-  /// All outlive it. `engine` is told of new work.
+  /// The arguments passed by reference must outlive the link. `engine` is notified of new work.
   Link(progress::Engine& engine, Regions& regions, Mailbox& mailbox, Options options,
        std::unique_ptr<transport::Channel> channel, std::unique_ptr<exec::Window> window,
        DeviceSide device);
 
-  /// Begins a transfer. InvalidArgument where one of its own regions is gone; InvalidUsage where
-  /// kMostTransfers are under way; the cause where the link is over.
+  /// Begins a transfer. InvalidArgument if one of its own regions is gone; InvalidUsage if
+  /// kMostTransfers are pending; the link's cause if it has ended.
   Status start(const std::shared_ptr<Transfer>& transfer);
-  /// Ends it soon, with that reason: it is done once no byte of it moves.
+  /// Ends a transfer with that reason. It is done once none of its bytes moves any more.
   void cancel(Transfer& transfer, Status reason);
-  /// InvalidUsage where too many wait to leave.
+  /// InvalidUsage if too many messages are waiting to leave.
   Status notify(Bytes notification);
-  /// Ends the link and all its transfers, as the engine's driver finds soon (`over`). The first
-  /// cause counts. Cheap, from any thread.
+  /// Ends the link and all its transfers; the engine's driver completes that soon (`over`). The
+  /// first cause counts. Cheap; any thread may call it.
   void lose(const Status& why);
-  /// The peer says no more: ends the link once what it has said is read.
+  /// The peer has left: ends the link once its last messages are read.
   void depart();
-  /// Whether nothing waits to leave, or a transfer is under way.
+  /// Whether nothing waits to leave, or a transfer is pending.
   [[nodiscard]] bool flushed() const;
-  /// Whether it has ended, and nothing of it moves.
+  /// Whether the link has ended, and none of its bytes moves any more.
   [[nodiscard]] bool over() const { return over_.load(std::memory_order_acquire); }
-  /// Why; ok while it has not.
+  /// Why the link has ended; ok if it has not.
   [[nodiscard]] Status cause() const;
-  /// Whether a transfer of either end may still touch that memory.
+  /// Whether a transfer of either end may still use that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   [[nodiscard]] LinkStatistics statistics() const;
   [[nodiscard]] const Options& options() const { return options_; }
@@ -93,7 +93,7 @@ class Link final : public progress::Driven {
   [[nodiscard]] bool silent() const override;
 
  private:
-  /// Pieces that the peer gets.
+  /// A get of the peer that is being served.
   struct Served {
     struct Part {
       Use use;
@@ -103,16 +103,16 @@ class Link final : public progress::Driven {
     std::deque<Part> parts;
     bool all_asked = false;
     std::optional<Bytes> notification;
-    bool queued = false;  // in turns_
+    bool queued = false;  // has an entry in turns_
   };
-  /// The next to send: a transfer of this end, or one of the peer's that is served.
+  /// The next transfer to send for: one of this end, or a get of the peer.
   struct Turn {
     std::shared_ptr<Transfer> transfer;
     uint64_t served = 0;
   };
 
   void settle(const Status& why);
-  // With mutex_ held.
+  // Requires mutex_.
   bool move(TimePoint now);
   [[nodiscard]] bool copies() const;
   bool take_turns();
@@ -151,27 +151,27 @@ class Link final : public progress::Driven {
   const std::unique_ptr<exec::Window> window_;  // null: pieces travel by the channel
   DeviceSide device_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   Outbox outbox_;
   Inbox inbox_;
   Loader loader_;
   std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;  // of this end, by id
   std::deque<Turn> turns_;
   uint64_t next_id_ = 1;
-  size_t asked_pieces_ = 0, asked_bytes_ = 0;  // of gets, that have not come
+  size_t asked_pieces_ = 0, asked_bytes_ = 0;  // requested by gets and not yet arrived
   std::map<uint64_t, Served> served_;          // by the peer's id
   size_t served_parts_ = 0;
-  std::set<uint64_t> refused_;  // transfers of the peer that failed and have not ended
+  std::set<uint64_t> refused_;  // transfers of the peer that were refused and have not ended
   TimePoint next_check_{};
   TimePoint moved_at_{};
-  bool read_ = true;      // at the last look
-  bool no_room_ = false;  // for what the last turn was to send
+  bool read_ = true;      // whether new frames were read at the last poll
+  bool no_room_ = false;  // the last turn found no buffer for its pieces
   TimePoint ending_since_{};
   std::optional<TimePoint> failed_at_;
-  Status ended_;  // why
+  Status ended_;  // the cause
   LinkStatistics statistics_;
 
-  mutable std::mutex fate_mutex_;  // guards what follows
+  mutable std::mutex fate_mutex_;  // guards the members below
   Status lost_;
   std::atomic<bool> is_lost_{false}, has_left_{false}, over_{false};
 };

@@ -7,11 +7,12 @@ namespace hetccl::onesided {
 
 namespace {
 
-// Shorter pieces, on the average, are copied together where that pays.
+// Pieces that are shorter on average are copied together, if that pays.
 constexpr size_t kShort = size_t{128} << 10;
-// The host's memory goes by a window from so many bytes on: threads copy, where a channel has one.
+// Host memory goes through a window from this size on, because threads copy there; for a channel
+// with a window.
 constexpr size_t kLeastInWindow = size_t{256} << 10;
-// The first bytes leave once so many are copied.
+// Copies are enqueued in jobs of this size, so that the first bytes leave early.
 constexpr size_t kJobBytes = size_t{2} << 20;
 
 }  // namespace
@@ -26,7 +27,7 @@ Frame::Way Loader::way_of(std::span<const Piece> pieces) const {
   return runs ? Frame::Way::Runs : Frame::Way::OneByOne;
 }
 
-// False where there is no room now.
+// Returns false if there is no room now.
 bool Loader::place(Outbox::Item& item, Frame::Way way) {
   if (way == Frame::Way::Window) {
     if (!options_.window->has_room(item.bytes)) return false;

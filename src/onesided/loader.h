@@ -1,5 +1,5 @@
-// Pieces on their way to an outbox. Where the channel does not reach them, or they are short, they
-// are copied together first, in runs: a message each.
+// Prepares pieces for an outbox. Pieces that the channel cannot reach, or that are short, are first
+// copied together into runs, one message each.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace hetccl::onesided {
 
-/// A run is one piece, or several of so many bytes together.
+/// A run is one piece, or several pieces of at most this many bytes in total.
 inline constexpr size_t kRunBytes = size_t{1} << 20;
 
-/// How many of the first pieces, of these lengths, form a run: both ends find the same.
+/// Returns how many pieces from `begin` on form a run. Both ends compute the same.
 template <typename Pieces, typename BytesOf>
 size_t length_of_run(const Pieces& pieces, size_t begin, const BytesOf& bytes_of) {
   size_t n = 1, bytes = bytes_of(pieces[begin]);
@@ -26,15 +26,15 @@ size_t length_of_run(const Pieces& pieces, size_t begin, const BytesOf& bytes_of
   return n;
 }
 
-/// By whoever holds the link's lock.
+/// Used under the link's lock.
 class Loader {
  public:
   struct Options {
-    exec::Window* window = nullptr;   ///< which the peer shares, too; or null
-    bool reaches_device = false;      ///< the channel does, where memory is registered
+    exec::Window* window = nullptr;   ///< shared with the peer; or null
+    bool reaches_device = false;      ///< the channel reaches registered device memory
     bool packs_short = false;         ///< a message costs more than copying a short piece
-    Stager* stager = nullptr;         ///< copies
-    std::shared_ptr<ChunkPool> pool;  ///< to that memory, where there is no window
+    Stager* stager = nullptr;         ///< copies pieces
+    std::shared_ptr<ChunkPool> pool;  ///< buffers for copies, if there is no window
   };
   explicit Loader(Options options) : options_(std::move(options)), staging_(options_.pool) {}
 
@@ -43,14 +43,14 @@ class Loader {
     size_t bytes = 0;
   };
   struct Loaded {
-    size_t n = 0;  ///< pieces, of the first
+    size_t n = 0;  ///< number of pieces loaded, from the first on
     size_t bytes = 0;
     Frame::Way way{};
     std::vector<Outbox::Item> items;
   };
-  /// Loads as many pieces as there is room for, all in one way.
+  /// Loads as many pieces as there is room for, all in the same way.
   Loaded load(std::span<const Piece> pieces);
-  /// Nothing of it is on its way.
+  /// Called when no pieces are pending.
   void rest() { staging_.rest(); }
 
  private:

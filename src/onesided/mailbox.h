@@ -1,5 +1,5 @@
-// An endpoint's notifications, of all its peers, until its user takes them. Bounded: while it is
-// full, links read nothing more.
+// An endpoint's notifications, from all peers, until the user takes them. Bounded: while it is
+// full, links stop reading.
 #pragma once
 
 #include <atomic>
@@ -27,14 +27,15 @@ class Mailbox {
   [[nodiscard]] bool has_room() const { return has_room_.load(std::memory_order_acquire); }
   [[nodiscard]] bool empty() const { return n_.load(std::memory_order_acquire) == 0; }
   [[nodiscard]] size_t size() const { return n_.load(std::memory_order_relaxed); }
-  /// Also where it is full: who asks `has_room` exceeds it by one for each link.
+  /// Also accepts a letter when full. A link asks `has_room` before it reads, so each link exceeds
+  /// the bound by at most one.
   void put(Letter letter) {
     const std::lock_guard lock(mutex_);
     bytes_ += letter.bytes.size();
     letters_.push_back(std::move(letter));
     count();
   }
-  /// `makes_room`: for links that had stopped reading.
+  /// Sets `makes_room` if links had stopped reading.
   std::optional<Letter> take(bool* makes_room) {
     const std::lock_guard lock(mutex_);
     if (letters_.empty()) return {};

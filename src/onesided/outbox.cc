@@ -44,7 +44,7 @@ void Outbox::post(Item& item) {
 bool Outbox::progress() {
   bool moved = false;
   while (!waiting_.empty() && posted_.size() < kMostPosted && is_there(waiting_.front())) {
-    posted_.push_back(std::move(waiting_.front()));  // what it holds stays where it is
+    posted_.push_back(std::move(waiting_.front()));  // moving the item does not move its data
     waiting_.pop_front();
     post(posted_.back());
     moved = true;

@@ -1,6 +1,6 @@
-// Messages on their way out of a link: frames and the pieces that follow them, in the order in
-// which they were added. A piece of a device waits until it has been copied to where the channel
-// reaches it.
+// Outgoing messages of a link: frames, each followed by its pieces, in the order in which they were
+// added. A piece in device memory waits until it has been copied to memory that the channel
+// reaches.
 #pragma once
 
 #include <cstddef>
@@ -16,27 +16,28 @@
 
 namespace hetccl::onesided {
 
-/// A channel is kept busy with so many messages in each direction.
+/// Messages that are posted at a time in each direction, to keep the channel busy.
 inline constexpr size_t kMostPosted = 256;
 
-/// The header of the message with that number in its direction: a frame of so many bytes, or a
-/// piece (0), of which `beside` bytes lie in the window.
+/// Header of message `number` in its direction: a frame of `frame_bytes`, or a piece (0) with
+/// `beside` bytes in the window.
 transport::MessageInfo header_of(uint64_t communicator, uint64_t number, size_t frame_bytes,
                                  size_t beside);
 
-/// By whoever holds the link's lock; `progress` by the engine's driver.
+/// Used under the link's lock; only the engine's driver calls `progress`.
 class Outbox {
  public:
   struct Item {
-    Bytes frame{};               ///< empty: a run
-    std::byte* data = nullptr;   ///< of a run of pieces
-    size_t bytes = 0;            ///< of that
-    bool registered = false;     ///< the transport knows where it lies
-    bool beside = false;         ///< it lies in the window, and does not travel
-    uint64_t ticket = 0;         ///< of the stager that brings it; 0: it is there
-    ChunkPool::Chunk chunk{};    ///< it lies in
-    std::vector<Use> uses{};     ///< of the regions that it lies in
-    std::function<void()> sent;  ///< called once it has left, and all before it; may be empty
+    Bytes frame{};               ///< empty: a run of pieces
+    std::byte* data = nullptr;   ///< the run
+    size_t bytes = 0;            ///< of the run
+    bool registered = false;     ///< the run's memory is registered with the transport
+    bool beside = false;         ///< the run is in the window and does not travel
+    uint64_t ticket = 0;         ///< stager ticket of its copy; 0: no copy is needed
+    ChunkPool::Chunk chunk{};    ///< keeps the run's memory
+    std::vector<Use> uses{};     ///< keep the regions that the run lies in
+    std::function<void()> sent;  ///< called once it and all messages before it have left; may be
+                                 ///< empty
   };
 
   Outbox(transport::Channel& channel, uint64_t communicator, const Stager* stager)
@@ -46,18 +47,18 @@ class Outbox {
   void add(const Frame& frame, std::function<void()> sent = {}) {
     add({.frame = encode(frame), .sent = std::move(sent)});
   }
-  /// Posts what is there, and lets go of what has left. True when anything moved.
+  /// Posts messages that are ready and frees those that have left. Returns whether anything moved.
   bool progress();
   /// Whether it may still read that memory.
   [[nodiscard]] bool touches(const Region& region) const;
-  /// Whether nothing is copied from a device any more.
+  /// Whether no copy from a device is pending.
   [[nodiscard]] bool copied() const { return last_ticket_ == 0 || stager_->reached(last_ticket_); }
-  /// Forgets all: the channel is closed.
+  /// Drops everything. The channel must be closed.
   void drop() {
     waiting_.clear();
     posted_.clear();
   }
-  /// Bytes, and number, of the items that have not left.
+  /// Bytes and number of the items that have not left.
   [[nodiscard]] size_t bytes() const { return bytes_; }
   [[nodiscard]] size_t size() const { return waiting_.size() + posted_.size(); }
 

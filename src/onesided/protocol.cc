@@ -8,7 +8,7 @@ namespace hetccl::onesided {
 
 namespace {
 
-// kind, flags, code, way, count of pieces or of Data (4), transfer (8), bytes of the payload (4).
+// Kind, flags, code, way, number of pieces or of Data (4), transfer (8), bytes of the payload (4).
 constexpr size_t kHeadBytes = 20;
 constexpr size_t kPieceBytes = 24;
 constexpr uint8_t kLast = 1, kNotifies = 2;

@@ -6,7 +6,8 @@
 
 namespace hetccl::onesided {
 
-// A number of one endpoint is mostly none of another's, so that a mix-up is found.
+// Starts at a random number, so that a region number of another endpoint is most likely unknown
+// here, and a mix-up is found.
 Regions::Regions() {
   uint32_t mark = 0;
   net::random_bytes(&mark, sizeof mark);

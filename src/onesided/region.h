@@ -1,5 +1,5 @@
-// Memory that an endpoint lets its peers put to and get from, by numbers that are never used again:
-// a peer that is late finds nothing, instead of what came to lie there.
+// Memory that an endpoint lets its peers put to and get from. Region numbers are never reused, so a
+// late peer gets an error instead of other data.
 #pragma once
 
 #include <algorithm>
@@ -24,21 +24,21 @@ struct Region {
   uint64_t id = 0;
   std::byte* data = nullptr;
   size_t bytes = 0;
-  bool on_device = false;   ///< hosts and channels do not reach it
-  bool registered = false;  ///< transports know it, as long as `holds` are kept
+  bool on_device = false;   ///< hosts and channels cannot access it
+  bool registered = false;  ///< registered with the transports, as long as `holds` live
   std::vector<std::shared_ptr<const void>> holds;
   uint32_t access = 0;
-  std::string label;  ///< for peers, who find it by that
+  std::string label;  ///< peers find the region by it
   std::atomic<int> uses{0};
 };
 
-/// A piece of memory of a region.
+/// Memory within a region.
 struct Place {
   std::byte* data = nullptr;
   bool on_device = false;
   bool registered = false;
-  /// Whether a channel moves it without a copy; one that `reaches_device` does so where its
-  /// transport knows the memory.
+  /// Whether a channel can move it without a copy. A channel with `reaches_device` needs device
+  /// memory to be registered.
   [[nodiscard]] bool is_reached(bool reaches_device) const {
     return !on_device || (registered && reaches_device);
   }
@@ -76,13 +76,13 @@ class Use {
 class Regions {
  public:
   Regions();
-  /// Gives it its number. InvalidArgument where it is empty, or wraps around.
+  /// Adds a region and returns its number. InvalidArgument if it is empty or wraps around.
   Result<uint64_t> add(std::shared_ptr<Region> region);
-  /// From now on nobody finds it. InvalidArgument where there is none. Its memory is free once it
-  /// has no uses.
+  /// Removes a region: no new use finds it. InvalidArgument if there is none. The memory is free
+  /// once the region has no uses.
   Result<std::shared_ptr<Region>> remove(uint64_t id);
-  /// The region, in use; InvalidArgument where it is gone, or [offset, offset + bytes) lies
-  /// outside, or none of `access` is allowed (0: this endpoint's own use).
+  /// Takes a region into use. InvalidArgument if it is gone, if [offset, offset + bytes) is not
+  /// inside it, or if it allows none of `access` (0: this endpoint's own use).
   Result<Use> use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t access) const;
   [[nodiscard]] std::vector<std::shared_ptr<const Region>> all() const;
 

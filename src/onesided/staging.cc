@@ -30,7 +30,8 @@ Status ChunkPool::reserve() {
   return {};
 }
 
-// Without the lock, which the chunk's end takes: also where there is no memory to count its users.
+// Returns the chunk outside the lock: if there is no memory for its use count, the deleter runs
+// here and takes the lock.
 ChunkPool::Chunk ChunkPool::take() {
   std::byte* memory = nullptr;
   {
@@ -44,7 +45,7 @@ ChunkPool::Chunk ChunkPool::take() {
 
 void ChunkPool::give_back(std::byte* memory) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(memory);  // which it held before: takes no memory
+  free_.push_back(memory);  // its capacity suffices, so this allocates nothing
 }
 
 Staging::Taken Staging::take(size_t bytes) {
@@ -64,14 +65,14 @@ Staging::Taken Staging::take(size_t bytes) {
   return taken;
 }
 
-// A stream that has yet to write keeps the memory.
+// If a stream has yet to write, leaks the memory.
 Gates::~Gates() {
   if (!std::all_of(gates_.begin(), gates_.end(), [](const Gate& one) { return one.is_open(); }))
     return;
   for (void* memory : pinned_memory_) device_.free_pinned(memory);
 }
 
-// A word that was reached serves again: who waits for its last value finds that reached, too.
+// Reuses a word that was reached: waiters for its last value see a later value as reached too.
 Result<Gates::Gate> Gates::add(device::Stream& stream) {
   const std::lock_guard lock(mutex_);
   auto gate =
@@ -118,7 +119,7 @@ uint64_t Stager::enqueue(std::vector<Piece> pieces) {
   return ticket;
 }
 
-// Streams write the last 32 bits. Somebody looks within so many jobs.
+// The stream writes the low 32 bits. This is polled often enough that the word never wraps unseen.
 uint64_t Stager::reached() const {
   uint64_t before = reached_.load(std::memory_order_acquire);
   const uint32_t word = flag_->word.load(std::memory_order_acquire);
@@ -128,7 +129,7 @@ uint64_t Stager::reached() const {
   return std::max(before, now);
 }
 
-// Asked at every poll of every link.
+// Every link asks at every poll, so the common case takes no lock.
 Status Stager::status() const {
   if (!failed_.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// Pinned memory between a device and the channels that do not reach it, and the thread that has the
-// device copy: an engine calls no device.
+// Pinned memory between a device and channels that cannot reach its memory, and a thread that makes
+// the device copy, because the engine makes no device calls.
 #pragma once
 
 #include <atomic>
@@ -17,19 +17,19 @@
 
 namespace hetccl::onesided {
 
-/// Pinned memory in chunks, for one direction of all links. Thread-safe.
+/// Chunks of pinned memory, for one direction of all links. Thread-safe.
 class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
  public:
   using Chunk = std::shared_ptr<std::byte>;
-  /// The device outlives it, and all chunks.
+  /// The device must outlive the pool and all chunks.
   ChunkPool(device::Device& device, size_t chunk_bytes, size_t n_chunks)
       : device_(device), chunk_bytes_(chunk_bytes), n_chunks_(n_chunks) {}
   ~ChunkPool();
   [[nodiscard]] size_t chunk_bytes() const { return chunk_bytes_; }
   [[nodiscard]] size_t most_of_link() const { return n_chunks_ / 2; }
-  /// Pins all of them, once. SystemError where the host has no such memory.
+  /// Pins all chunks, once. SystemError if the host lacks the memory.
   Status reserve();
-  /// Null where all are in use.
+  /// Returns null if all are in use.
   Chunk take();
 
  private:
@@ -42,18 +42,18 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
   std::vector<std::byte*> free_;
 };
 
-/// A link's place in a chunk: pieces that follow each other share one. A link has at most half of
-/// the pool's.
+/// A link's current chunk: consecutive pieces share it. A link may hold at most half of the pool's
+/// chunks.
 class Staging {
  public:
   explicit Staging(std::shared_ptr<ChunkPool> pool) : pool_(std::move(pool)) {}
   struct Taken {
-    ChunkPool::Chunk chunk;  // keeps it
+    ChunkPool::Chunk chunk;  // keeps the memory
     std::byte* memory = nullptr;
   };
-  /// `bytes` at most of a chunk. Its memory is null where none is free now.
+  /// Takes `bytes`, at most a chunk. The memory is null if none is free now.
   Taken take(size_t bytes);
-  /// Lets go of a chunk that is used in part.
+  /// Releases a partly used chunk.
   void rest() { chunk_.reset(); }
 
  private:
@@ -66,43 +66,44 @@ class Staging {
 /// Words that users' streams write. Thread-safe.
 class Gates {
  public:
-  /// Open once the word is reached.
+  /// Opens when the stream reaches it.
   struct Gate {
-    device::Flag* flag = nullptr;  ///< null: it was never closed
+    device::Flag* flag = nullptr;  ///< null: always open
     uint32_t value = 0;
     [[nodiscard]] bool is_open() const { return flag == nullptr || flag->reached(value); }
   };
-  /// The device outlives it. Memory that a stream has yet to write is never freed.
+  /// The device must outlive it. Memory that a stream has yet to write is never freed.
   explicit Gates(device::Device& device) : device_(device) {}
   ~Gates();
   Gates(const Gates&) = delete;
   Gates& operator=(const Gates&) = delete;
-  /// Makes a gate that opens once `stream` gets there.
+  /// Makes a gate that opens once `stream` has reached this point.
   Result<Gate> add(device::Stream& stream);
 
  private:
   device::Device& device_;
   std::mutex mutex_;
-  std::vector<Gate> gates_;  // the last of each word
+  std::vector<Gate> gates_;  // the last gate of each word
   std::vector<void*> pinned_memory_;
 };
 
-/// Enqueues copies on a stream of its own, in order. Thread-safe, but for destruction.
+/// Enqueues copies on a stream of its own, in order. Thread-safe, except for destruction.
 class Stager {
  public:
   struct Piece {
     Copy copy;
-    bool short_together = true;  ///< false: of memory that kernels may not reach
+    bool short_together = true;  ///< copies short pieces in one kernel; false for memory that
+                                 ///< kernels may not reach
   };
   static Result<std::unique_ptr<Stager>> create(device::Device& device);
   ~Stager();
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
-  /// The copies are complete when the ticket it returns, at least 1, is reached.
+  /// Returns a ticket, at least 1, that is reached once the copies are complete.
   uint64_t enqueue(std::vector<Piece> pieces);
   [[nodiscard]] bool reached(uint64_t ticket) const { return ticket <= reached(); }
-  /// Why what was enqueued will not all be reached; ok while nothing has failed.
+  /// Why some enqueued copies will never be reached; ok while nothing has failed.
   [[nodiscard]] Status status() const;
 
  private:
@@ -118,12 +119,12 @@ class Stager {
   device::Device& device_;
   std::unique_ptr<device::Stream> stream_;
   device::Flag* flag_ = nullptr;
-  mutable std::atomic<uint64_t> reached_{0};  // as far as somebody has looked
+  mutable std::atomic<uint64_t> reached_{0};  // as of the last call of `reached`
   std::atomic<bool> failed_{false};
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable wanted_;
-  uint64_t given_ = 0;  // tickets
+  uint64_t given_ = 0;  // last ticket given
   std::deque<Job> jobs_;
   Status status_;
   bool stop_ = false;

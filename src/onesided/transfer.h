@@ -1,4 +1,4 @@
-// A put or a get of many blocks, and the list of blocks, which is prepared once and used often.
+// A put or get of many blocks, and the list of blocks, which is prepared once and used often.
 #pragma once
 
 #include <atomic>
@@ -26,20 +26,21 @@ struct Block {
   uint64_t bytes = 0;
 };
 
-/// Blocks whose local part is checked; neighbours at both ends are one. Immutable.
+/// Blocks whose local parts are checked; blocks that are adjacent at both ends are merged.
+/// Immutable.
 class BlockList {
  public:
   struct Part {
     Place local;
-    uint64_t region = 0, offset = 0;  // the peer's
+    uint64_t region = 0, offset = 0;  // in the peer's memory
     uint64_t bytes = 0;
   };
-  /// InvalidArgument naming the first block that lies in no region.
+  /// InvalidArgument names the first block that lies in no region.
   static Result<std::shared_ptr<const BlockList>> make(const Regions& regions,
                                                        std::span<const Block> blocks);
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
-  /// Those of its own endpoint, each once.
+  /// The local regions, each once.
   [[nodiscard]] const std::vector<uint64_t>& regions() const { return regions_; }
 
  private:
@@ -57,7 +58,7 @@ class Walk {
   };
   explicit Walk(const BlockList& list) : list_(&list) {}
   [[nodiscard]] bool at_end() const { return part_ == list_->parts().size(); }
-  /// The next piece, which is passed by `advance`.
+  /// The current piece; `advance` passes it.
   [[nodiscard]] Step step() const;
   void advance();
 
@@ -67,14 +68,14 @@ class Walk {
   uint64_t offset_ = 0;
 };
 
-/// One call. State and status are thread-safe; the rest is its link's.
+/// One put or get. State and status are thread-safe; all else belongs to its link.
 class Transfer {
  public:
   using Hook = std::function<void(const Status&)>;
   struct Options {
-    std::optional<Bytes> notification{};  ///< for the peer, once all has moved
+    std::optional<Bytes> notification{};  ///< delivered to the peer once all data has moved
     TimePoint deadline = TimePoint::max();
-    Gates::Gate gate{};  ///< it begins once that is open
+    Gates::Gate gate{};  ///< the transfer begins once it is open
   };
   Transfer(bool puts, std::shared_ptr<const BlockList> blocks, Options given)
       : is_put(puts),
@@ -83,13 +84,14 @@ class Transfer {
         asked(*list),
         arrived(*list) {}
 
-  /// Over: no byte of its memory moves any more.
+  /// Whether it is over: none of its bytes moves any more.
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Once it is done.
+  /// Valid once it is done.
   [[nodiscard]] const Status& status() const { return status_; }
-  /// Calls `hook` once it is done, by the thread that finds it so: brief, it calls nothing here.
+  /// Calls `hook` once the transfer is done, on the thread that completes it. The hook must be
+  /// brief and call nothing here.
   void when_done(Hook hook);
-  /// Once; releases the regions.
+  /// Completes the transfer, once, and releases its regions.
   void finish(Status status);
 
   const bool is_put;
@@ -97,17 +99,17 @@ class Transfer {
   const Options options;
 
   uint64_t id = 0;
-  std::vector<Use> uses;     // of this endpoint's regions
-  Walk asked;                // what was put, or asked for
-  Walk arrived;              // of a get
-  uint64_t outstanding = 0;  // pieces of a get that were asked for and have not come
-  bool begun = false;        // a frame was made
-  bool all_asked = false;    // the last one was
-  bool ending = false;       // a Cancel was made
-  bool left = false;         // the last frame of both, and all before, has left
-  bool answered = false;     // by the peer, before that
+  std::vector<Use> uses;     // keep this endpoint's regions
+  Walk asked;                // position of what was put or requested
+  Walk arrived;              // of a get: position of what has arrived
+  uint64_t outstanding = 0;  // pieces that a get has requested and that have not arrived
+  bool begun = false;        // a frame was sent
+  bool all_asked = false;    // the last frame was sent
+  bool ending = false;       // a Cancel was sent
+  bool left = false;         // its last frame, or its Cancel, has left, and all before
+  bool answered = false;     // the peer has answered, before that
   TimePoint ended_at{};
-  Status reason;  // of that
+  Status reason;  // why it was cancelled
 
  private:
   std::mutex mutex_;  // guards the hook

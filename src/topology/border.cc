@@ -22,11 +22,11 @@ const RankInfo& info_of(const Cluster& cluster, int position, const std::vector<
   return infos[static_cast<size_t>(cluster.ranks[static_cast<size_t>(position)])];
 }
 
-// A card with less than a quarter of the fastest one's rate would hold up more than it carries.
+// A NIC with less than a quarter of the fastest one's rate would delay more than it carries.
 constexpr int64_t kWorthwhile = 4;
 
-/// The cards of a rank that count, each once, fastest first, then by name. Of an unknown rate only
-/// where that is so of all.
+/// The useful NICs of a rank, each once, by falling rate, then by name. NICs of unknown rate count
+/// only if all rates are unknown.
 std::vector<int> cards_of(const RankInfo& info) {
   const auto nic = [&](int place) -> const Nic& { return info.nics[static_cast<size_t>(place)]; };
   std::vector<int> places(info.nics.size());
@@ -44,7 +44,7 @@ std::vector<int> cards_of(const RankInfo& info) {
   return places;
 }
 
-/// Those of them that are nearest to the rank.
+/// The useful NICs that are nearest to the rank.
 std::vector<int> nearest_cards(const RankInfo& info) {
   std::vector<int> places = cards_of(info);
   int least = INT_MAX;
@@ -54,15 +54,14 @@ std::vector<int> nearest_cards(const RankInfo& info) {
   return places;
 }
 
-/// The names of `places`.
 std::vector<std::string> names_of(const RankInfo& info, const std::vector<int>& places) {
   std::vector<std::string> names;
   for (int place : places) names.push_back(info.nics[static_cast<size_t>(place)].name);
   return names;
 }
 
-/// Deals cards out to `ranks` ranks, each as many of them, or as many ranks to each card: by rank,
-/// places in `mbps`. Nothing where that is not possible, or would give ranks unequal rates.
+/// Deals NICs out to `ranks` ranks, with equally many NICs per rank or ranks per NIC. Returns
+/// indices into `mbps`, by rank; nothing if that is impossible or would give ranks unequal rates.
 std::vector<std::vector<size_t>> deal(const std::vector<int64_t>& mbps, size_t ranks) {
   const size_t cards = mbps.size();
   if (ranks % cards != 0 && cards % ranks != 0) return {};
@@ -79,12 +78,12 @@ std::vector<std::vector<size_t>> deal(const std::vector<int64_t>& mbps, size_t r
   return rates.size() == 1 ? dealt : std::vector<std::vector<size_t>>{};
 }
 
-/// Gives each rank its nearest cards. Those that are nearest to several ranks of a host are dealt
-/// out among them, so that each card has few flows. Where that gives ranks unequal rates, all of
-/// them use all: an all-to-all would wait for the rank with least.
+/// Gives each rank its nearest NICs. NICs that are nearest to several ranks of a host are dealt out
+/// among them, so that each NIC has few flows. If that would give ranks unequal rates, each uses
+/// all of them: an all-to-all would wait for the slowest rank.
 void find_cards(Cluster& cluster, const std::vector<RankInfo>& infos) {
   using Group = std::pair<std::string, std::vector<std::string>>;  // host, names
-  std::map<Group, std::vector<size_t>> groups;                     // positions
+  std::map<Group, std::vector<size_t>> groups;                     // positions in the cluster
   for (int rank : cluster.ranks) {
     const RankInfo& info = infos[static_cast<size_t>(rank)];
     cluster.cards.push_back(nearest_cards(info));
@@ -108,7 +107,7 @@ void find_cards(Cluster& cluster, const std::vector<RankInfo>& infos) {
 
 using NicKey = std::pair<std::string, std::string>;  // host, name
 
-/// Calls `use(key, nic)` for each card of the rank at `position`.
+/// Calls `use(key, nic)` for each NIC of the rank at `position`.
 template <typename Use>
 void for_each_card(const Cluster& cluster, int position, const std::vector<RankInfo>& infos,
                    const Use& use) {
@@ -119,7 +118,7 @@ void for_each_card(const Cluster& cluster, int position, const std::vector<RankI
   }
 }
 
-/// How many border ranks use each NIC.
+/// Number of border ranks that use each NIC.
 std::map<NicKey, uint64_t> users_of_nics(const Cluster& cluster,
                                          const std::vector<RankInfo>& infos) {
   std::map<NicKey, uint64_t> users;
@@ -129,7 +128,7 @@ std::map<NicKey, uint64_t> users_of_nics(const Cluster& cluster,
   return users;
 }
 
-/// Each border rank's part of its cards' bandwidth, times a common factor; empty when one is
+/// Each border rank's part of its NICs' bandwidth, times a common factor; empty if a rate is
 /// unknown.
 std::vector<uint64_t> bandwidths(const Cluster& cluster, const std::vector<RankInfo>& infos) {
   const auto users = users_of_nics(cluster, infos);
@@ -137,7 +136,7 @@ std::vector<uint64_t> bandwidths(const Cluster& cluster, const std::vector<RankI
   for (int position : cluster.border) {
     if (cards_mbps(cluster, position, infos) == 0) return {};
     uint64_t sum = 0;
-    // At most 65,536 ranks share a NIC: the factor keeps their parts apart.
+    // At most 65,536 ranks share a NIC, so with this factor no part rounds to 0.
     for_each_card(cluster, position, infos, [&](const NicKey& key, const Nic& nic) {
       sum += (static_cast<uint64_t>(nic.mbps) << 20U) / users.at(key);
     });
@@ -151,7 +150,8 @@ uint32_t rounded(uint64_t weight, uint64_t scale, uint64_t largest) {
   return static_cast<uint32_t>((2 * weight * scale + largest) / (2 * largest));
 }
 
-/// Whether one flow fills what all border ranks have: one core moves more than such a card.
+/// Whether the border ranks share one NIC that a single flow can fill: a core moves more than such
+/// a NIC.
 bool is_single_flow(const Cluster& cluster, const std::vector<RankInfo>& infos) {
   const auto users = users_of_nics(cluster, infos);
   const int64_t mbps = cards_mbps(cluster, cluster.border.front(), infos);
@@ -159,7 +159,7 @@ bool is_single_flow(const Cluster& cluster, const std::vector<RankInfo>& infos) 
          mbps <= kSingleFlowMbps;
 }
 
-/// The least distance of each card to a rank that uses it.
+/// By NIC, the least distance to a rank that uses it.
 std::map<NicKey, int> least_distances(const Cluster& cluster, const std::vector<RankInfo>& infos) {
   std::map<NicKey, int> least;
   for (size_t p = 0; p < cluster.ranks.size(); ++p) {
@@ -171,7 +171,8 @@ std::map<NicKey, int> least_distances(const Cluster& cluster, const std::vector<
   return least;
 }
 
-/// The ranks nearest to a card, and their shares; all ranks where none has a card.
+/// Finds the border ranks, those nearest to a NIC, and their shares. If no rank has a NIC, all
+/// ranks are border ranks.
 void find_carriers(Cluster& cluster, const std::vector<RankInfo>& infos) {
   const auto least = least_distances(cluster, infos);
   for (size_t p = 0; p < cluster.ranks.size(); ++p) {
@@ -203,7 +204,7 @@ std::vector<uint32_t> small_shares(const std::vector<uint64_t>& weights) {
   std::vector<uint64_t> scaled;
   for (uint64_t w : weights) scaled.push_back(std::max(1U, rounded(w, kScale, largest)));
 
-  // The time a cut takes is the largest of share / weight over the sum of shares: a fraction.
+  // A cut takes the time max(share / weight) / sum(shares), kept as a fraction.
   std::vector<uint32_t> best;
   uint64_t best_num = 0, best_den = 0;
   for (uint32_t scale = 1; scale <= kMaxShare; ++scale) {

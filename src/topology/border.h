@@ -1,4 +1,4 @@
-// Border ranks: which ranks of a cluster carry its traffic to other clusters, and in what parts.
+// Border ranks: the ranks of a cluster that carry its traffic to other clusters, and their shares.
 #pragma once
 
 #include <vector>
@@ -9,20 +9,21 @@ namespace hetccl::topology {
 
 /// Fills in `cards`, `border`, `shares` and `single_flow` of a cluster whose `ranks` are known.
 ///
-/// A card counts that is not much slower than the rank's fastest. Of those a rank uses the nearest;
-/// where several are equally near to several ranks of a host, they are dealt out among these ranks
-/// if each gets the same rate; else each rank uses all of them. The ranks nearest to a card carry
-/// its part of the cluster's traffic.
+/// A rank ignores NICs that are much slower than its fastest, and uses the nearest of the others.
+/// If several NICs are equally near to several ranks of a host, they are dealt out among these
+/// ranks, provided each gets the same rate; otherwise each rank uses all of them. The ranks nearest
+/// to a NIC carry that NIC's part of the cluster's traffic.
 void find_border(Cluster& cluster, const std::vector<RankInfo>& infos);
 
-/// The sum over the NICs that the border ranks use, each NIC once; 0 when one is unknown.
+/// Sum of the rates of the NICs that the border ranks use, each NIC once; 0 if one is unknown.
 int64_t border_mbps(const Cluster& cluster, const std::vector<RankInfo>& infos);
 
-/// The sum over the cards of a rank at that position of the cluster; 0: one is unknown, or none.
+/// Sum of the rates of the NICs of the rank at that position in the cluster; 0 if one is unknown,
+/// or if there is none.
 int64_t cards_mbps(const Cluster& cluster, int position, const std::vector<RankInfo>& infos);
 
-/// `weights` as integers of at most 16 and gcd 1, such that the one with most to carry for its
-/// weight carries the least possible. A weight too small to be worth a part gets 0. Weights > 0.
+/// Scales `weights`, which are > 0, to integers <= 16 with gcd 1, minimising the largest
+/// load-to-weight ratio. A weight too small to deserve a share becomes 0.
 std::vector<uint32_t> small_shares(const std::vector<uint64_t>& weights);
 
 }  // namespace hetccl::topology

@@ -1,5 +1,5 @@
-// JSON in and out. What comes in is another process's or a file's: every type, length and range is
-// checked.
+// Topologies and measurements as JSON. Input comes from another process or a file: every type,
+// length and range is checked.
 #include "base/json.h"
 
 #include <limits>
@@ -75,7 +75,7 @@ Status read(const Json& object, const char* key, std::string& out) {
     return error(ErrorCode::InvalidArgument, "\"%s\" has %zu bytes, at most %zu are allowed", key,
                  text->size(), kMaxString);
   }
-  out = printable(*text, kMaxString);  // of a peer, or of a file
+  out = printable(*text, kMaxString);  // from a peer or a file
   return {};
 }
 
@@ -182,8 +182,8 @@ Result<RankInfo> decode(const Json& object, const AdaptorTraits& traits) {
   return info;
 }
 
-/// A rank of an adaptor's device names its library; without one a vendor that nobody knows is
-/// misspelt, and would be planned as a device about which nothing is known.
+/// A rank on an adaptor's device must name its library. Without a library, an unknown vendor is a
+/// misspelling, and would be planned as a device without known properties.
 Status check_vendor(const RankInfo& info, const AdaptorTraits& traits) {
   const auto& known = traits.libraries;
   if (known.empty() || known.contains(info.vendor) || !info.library.empty()) return {};
@@ -282,7 +282,7 @@ Result<Topology> Topology::from_json(std::string_view text, const AdaptorTraits&
     if (!status.ok()) return status.with(format("rank at place %zu", infos.size()));
     infos.push_back(std::move(info).value());
   }
-  // Clusters and links follow from the ranks; what the text says of them is for people.
+  // Derives clusters and links from the ranks; those in the text are only for people.
   HETCCL_ASSIGN(Topology topology, build(std::move(infos), traits));
   const Json* list = json.find("measured");
   if (list == nullptr) return topology;

@@ -10,22 +10,22 @@
 namespace hetccl::topology {
 namespace {
 
-// Every pair of clusters has a Link, so their number is bounded.
+// Every pair of clusters has a Link, so the number of clusters is bounded.
 constexpr int64_t kPage = 4096;
-constexpr int64_t kLeastWindow = int64_t{1} << 20U;  // slices of messages fit
-// With one partner a window is faster the larger it is, up to this; with several, all together
-// would leave the caches.
+constexpr int64_t kLeastWindow = int64_t{1} << 20U;  // room for slices of messages
+// With one partner a larger window is faster, up to this size. With several partners, larger
+// windows together would not fit into the caches.
 constexpr int64_t kMostOfOne = int64_t{26} << 20U;
 constexpr int64_t kMostOfSeveral = int64_t{13} << 20U;
 constexpr size_t kMaxClusters = 1024;
 
-/// Ranks that one vendor library can join, but for their hosts.
+/// One vendor library can join ranks with equal keys, if they may be on different hosts.
 using LibraryKey = std::tuple<std::string, std::string, std::string, std::string, std::string>;
-/// Equal keys: one vendor library joins these ranks.
+/// One vendor library joins ranks with equal keys.
 using ClusterKey = std::pair<LibraryKey, std::string>;
 
-/// Without what may differ between GPUs that one build of a library serves: HIP writes the state of
-/// ECC and of page faults behind it, as in "gfx90a:sramecc+:xnack-".
+/// The architecture without features that one build of a library serves alike: HIP appends the
+/// state of ECC and page faults, as in "gfx90a:sramecc+:xnack-".
 std::string family_of(const std::string& architecture) {
   return architecture.substr(0, architecture.find(':'));
 }
@@ -47,7 +47,8 @@ ClusterKey cluster_key(const RankInfo& info) {
   return {library_key(info), one_host ? info.host : ""};
 }
 
-/// Why no library joins two ranks, empty where one does. What a user's label joins is not in it.
+/// Why no library can join two ranks; empty if one can. Does not consider properties that
+/// HETCCL_CLUSTER_JOIN overrides.
 std::string obstacle(const RankInfo& a, const RankInfo& b) {
   const auto differ = [](const char* what, const std::string& left, const std::string& right) {
     return format("%s (%s, %s)", what, left.c_str(), right.c_str());
@@ -63,7 +64,7 @@ std::string obstacle(const RankInfo& a, const RankInfo& b) {
   return "";
 }
 
-/// Whether labels that join ranks ask for no cluster that cannot be.
+/// InvalidArgument if HETCCL_CLUSTER_JOIN asks for a cluster that is impossible.
 Status check_labels(const std::vector<RankInfo>& infos) {
   std::map<std::string, const RankInfo*> first_of;
   for (const RankInfo& info : infos) {
@@ -79,7 +80,6 @@ Status check_labels(const std::vector<RankInfo>& infos) {
   return {};
 }
 
-/// The hosts of a cluster's ranks.
 std::set<std::string> hosts_of(const Cluster& cluster, const std::vector<RankInfo>& infos) {
   std::set<std::string> hosts;
   for (int rank : cluster.ranks) hosts.insert(infos[static_cast<size_t>(rank)].host);
@@ -112,14 +112,14 @@ std::vector<Link> links_between(const std::vector<Cluster>& clusters,
   return links;
 }
 
-/// Whether both are known to have the same device.
+/// Whether both are known to use the same device.
 bool on_one_device(const RankInfo& a, const RankInfo& b) {
   return !a.bus_id.empty() && a.bus_id == b.bus_id && a.host == b.host;
 }
 
-/// What each rank's window memory gives for one of the others on its host which are in other
-/// clusters and have some too. Where a device has both kinds of partners, each has a half. Ranks
-/// that hosts reach need none between each other.
+/// Bytes of each rank's window memory for one partner: a rank of another cluster on its host that
+/// has window memory too. If a device has partners of both kinds (device, host), each kind gets a
+/// half. Ranks whose memory hosts reach need no window between each other.
 std::vector<WindowShares> window_shares(const std::vector<RankInfo>& infos,
                                         const std::vector<int>& cluster_of) {
   struct Count {

@@ -68,7 +68,7 @@ TEST_CASE("a cuda cluster spans hosts and generations, a hip cluster one archite
   CHECK(topology.clusters()[0].ranks == Ints{0, 1});
 }
 
-// The rules of docs/concepts.md, one row after the other.
+// Tests the rules of docs/concepts.md, one after the other.
 RankInfo gpu(int rank, const std::string& vendor, const std::string& architecture,
              const std::string& version = "2.22.3") {
   RankInfo result = info(rank, "a");
@@ -114,7 +114,7 @@ TEST_CASE("a label separates, and joins what a library may join when the user sa
   CHECK(n_clusters(infos) == 3);
   infos[2].label = "apart";
   CHECK(n_clusters(infos) == 4);
-  for (auto& one : infos) one.label_joins = true;  // without a label nothing changes
+  for (auto& one : infos) one.label_joins = true;  // no effect without a label
   CHECK(n_clusters(infos) == 4);
   infos[0].label = infos[1].label = "r9700";
   const Topology joined = built(infos);
@@ -159,7 +159,7 @@ TEST_CASE("shares follow the bandwidth of each border rank's NIC") {
   CHECK(built(infos).clusters()[0].shares == Shares{1, 1, 8});
   infos[2].nics[0].mbps = 0;
   CHECK(built(infos).clusters()[0].shares == Shares{1, 1, 1});
-  infos[2].nics[0].mbps = 400'000;  // what the others would add is not worth a part
+  infos[2].nics[0].mbps = 400'000;  // the others' rates are too low to deserve a share
   CHECK(built(infos).clusters()[0].border == Ints{2});
   CHECK(built(infos).clusters()[0].shares == Shares{1});
 }
@@ -172,7 +172,7 @@ Names names_of_cards(const Topology& topology, int rank) {
   return names;
 }
 
-/// `n` ranks of one host with these cards.
+/// `n` ranks of one host with these NICs.
 Topology with_cards(int n, const std::vector<Nic>& nics) {
   std::vector<RankInfo> infos;
   for (int r = 0; r < n; ++r) {
@@ -302,7 +302,7 @@ TEST_CASE("ranks of one host without shared memory have a network link") {
 TEST_CASE("one flow fills one card of at most 10 Gbit/s") {
   std::vector<RankInfo> infos = {info(0, "a"), info(1, "a"), info(2, "b")};
   CHECK(built(infos).clusters()[0].single_flow);
-  infos[1].nics = {{"eth1", "", 1000, 0}};  // two cards
+  infos[1].nics = {{"eth1", "", 1000, 0}};  // two NICs
   CHECK_FALSE(built(infos).clusters()[0].single_flow);
   infos[0].nics = infos[1].nics = {{"eth0", "", 25'000, 0}};
   CHECK_FALSE(built(infos).clusters()[0].single_flow);
@@ -319,7 +319,7 @@ TEST_CASE("ranks of one process on one device share it; processes, devices and h
     one.pid = 7;
     one.bus_id.clear();
   }
-  CHECK(built(infos).shares_device(0) == -1);  // no device
+  CHECK(built(infos).shares_device(0) == -1);  // both have no device
   CHECK_FALSE(built(infos).has_device_alone(0));
   for (auto& one : infos) one.bus_id = "0000:01:00.0";
   CHECK(built(infos).shares_device(0) == 1);
@@ -379,10 +379,10 @@ TEST_CASE("ranks of one host have equal parts of their windows for those of othe
   CHECK(topology.window(0, 1) == 2'998'272);  // whole pages
   CHECK(topology.window(1, 0) == 2'998'272);
   CHECK(topology.window(0, 2) == 4'997'120);
-  CHECK(topology.window(0, 4) == 0);  // one cluster
-  CHECK(topology.window(0, 3) == 0);  // two hosts
+  CHECK(topology.window(0, 4) == 0);  // same cluster
+  CHECK(topology.window(0, 3) == 0);  // different hosts
   CHECK(topology.window(0, 5) == 0);
-  infos[1].window_bytes = 2'000'000;  // two halves, of no use
+  infos[1].window_bytes = 2'000'000;  // two halves, each too small to use
   CHECK(built(infos).window(0, 1) == 0);
 }
 
@@ -392,9 +392,9 @@ TEST_CASE("ranks whose memory hosts reach have windows with devices alone") {
   for (auto& one : infos) one.window_bytes = 12 * 4096 * 500;
   infos[0].host_access = infos[3].host_access = false;
   const Topology topology = built(infos);
-  CHECK(topology.window(0, 1) == 3 * 4096 * 500);  // a half of a half: rank 2 has as much
+  CHECK(topology.window(0, 1) == 3 * 4096 * 500);  // a quarter: rank 2 has as much
   CHECK(topology.window(0, 3) == 6 * 4096 * 500);  // a half
-  CHECK(topology.window(1, 3) == 6 * 4096 * 500);  // of rank 1, for two devices
+  CHECK(topology.window(1, 3) == 6 * 4096 * 500);  // rank 1's, shared by two devices
   CHECK(topology.window(1, 2) == 0);
 }
 

@@ -1,4 +1,4 @@
-// Buffers that calls take by turns, as the verifier sees them.
+// The verifier's model of buffers that calls take in turn.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,12 @@
 
 namespace hetccl::verify {
 
-/// One set. Every call lays it out in its own way, so any two uses by different calls may be of the
-/// same bytes, and must be ordered. (A call reads there only what it has written itself.)
+/// One set of buffers. Every call lays it out differently, so two uses by different calls may touch
+/// the same bytes and must be ordered. (A call reads there only data that it has written itself.)
 class BufferSet {
  public:
-  /// Null, or another call's use that may not be over for somebody who knows `clock`.
+  /// Adds a use by an instruction that starts with `clock`. Returns null, or a use of another call
+  /// that may not be over then.
   const Use* add(const Clock& clock, Use use);
 
  private:

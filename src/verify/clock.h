@@ -1,5 +1,5 @@
-// Vector clocks: what is known to be complete where something starts. Sparse, since a queue hears
-// of few others.
+// Vector clocks: the completions that are known when an instruction starts. Sparse, since a queue
+// learns of few others.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,13 @@
 
 namespace hetccl::verify {
 
-/// A thread of a rank: a stream, a lane's completions in one direction, or its acknowledgements.
+/// A thread of a rank: a stream, a lane's completions in one direction, or a lane's
+/// acknowledgements.
 using ThreadId = uint32_t;
 
 class Clock {
  public:
-  /// Completions of `thread` that are known.
+  /// Number of known completions of `thread`.
   [[nodiscard]] uint32_t of(ThreadId thread) const {
     const auto found = find(thread);
     return found != known_.end() && found->first == thread ? found->second : 0;
@@ -44,7 +45,7 @@ class Clock {
     if (missing > 0) merge(other);
   }
 
-  /// What `other` knows of threads from `first` on.
+  /// Joins the entries of `other` for threads from `first` on.
   void join_from(const Clock& other, ThreadId first) {
     for (const auto& [thread, count] : other.known_) {
       if (thread >= first) set(thread, std::max(of(thread), count));
@@ -69,7 +70,7 @@ class Clock {
     all.insert(all.end(), mine, known_.end());
     known_ = std::move(all);
   }
-  std::vector<Entry> known_;  // by thread
+  std::vector<Entry> known_;  // sorted by thread
 };
 
 }  // namespace hetccl::verify

@@ -30,7 +30,7 @@ TEST_CASE("joining takes the later of what both know") {
   CHECK(a.of(2) == 7);
   CHECK(a.of(3) == 4);
   CHECK(a.of(9) == 1);
-  CHECK(b.of(1) == 0);  // it learns nothing
+  CHECK(b.of(1) == 0);  // b has not joined a
   b.set(3, 2);
   a.join(b);
   CHECK(a.of(3) == 4);

@@ -1,4 +1,4 @@
-// Each rank's Code by itself.
+// Checks each rank's Code on its own.
 #include <map>
 
 #include "verify/problem.h"
@@ -10,8 +10,8 @@ using lower::Instruction;
 using lower::Opcode;
 using lower::OpcodeInfo;
 
-// The word or event that an instruction counts up; kNoSync where there is none. (`done` of a
-// stream's instruction is told by a signal behind it.)
+// The sync that an instruction increments; kNoSync if none. (On streams `done` is incremented by a
+// Signal behind the instruction, which counts here.)
 lower::SyncId told_by(const Instruction& one) {
   if (one.op == Opcode::Signal) return one.sync;
   if (one.op == Opcode::Finish) return lower::kFinished;

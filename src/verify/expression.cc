@@ -8,7 +8,7 @@
 namespace hetccl::verify {
 namespace {
 
-// The first number of a key.
+// First word of a key: the kind of node.
 constexpr uint32_t kInput = 0, kReduction = 1, kScaled = 2, kEncoded = 3, kDecoded = 4;
 
 }  // namespace
@@ -73,7 +73,7 @@ NodeId Expressions::add(Node node) {
 }
 
 NodeId Expressions::reduce(uint32_t place, bool average, const std::vector<NodeId>& operands) {
-  // A kernel that has one source copies it, or converts it.
+  // With one source a kernel copies, or converts.
   if (place == 0 && operands.size() == 1 && !average) return operands[0];
   std::vector<uint32_t> key = {kReduction, place, average ? 1U : 0U};
   key.insert(key.end(), operands.begin(), operands.end());

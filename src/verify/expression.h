@@ -1,5 +1,5 @@
-// Hash-consed expression trees: what a cell of memory holds, symbolically. Equal numbers mean the
-// same expression over the same inputs, evaluated in the same place or by the same kernel.
+// Hash-consed expression trees: the symbolic contents of memory cells. Equal numbers mean equal
+// expressions over the same inputs, evaluated in the same place or by the same kernel.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@ using NodeId = uint32_t;
 
 class Expressions {
  public:
-  /// Memory that nobody has written.
+  /// Memory that was never written.
   static constexpr NodeId kUndefined = 0;
 
   explicit Expressions(int n_ranks);
 
   /// Block `block` of `rank`'s input.
   NodeId input(int rank, uint32_t block);
-  /// `node`, which must be `rank`'s own input and no more, times that rank's factor.
+  /// `node` times `rank`'s factor. `node` must be `rank`'s own input.
   NodeId scaled(int rank, NodeId node);
-  /// The operands' reduction, in order. `place` tells apart what may be evaluated differently:
-  /// kernels reduce alike everywhere (place 0), each vendor call in its own way. All operands are
-  /// scaled, or none. Empty `fault()` on success.
+  /// The reduction of the operands, in order. `place` separates evaluations that may differ in
+  /// bits: kernels reduce alike everywhere (place 0), each vendor call in its own way. Either all
+  /// operands are scaled or none. On success `fault()` stays empty.
   NodeId reduce(uint32_t place, bool average, const std::vector<NodeId>& operands);
-  /// `node` as an encoding's bytes, rounded once more; and what such bytes stand for. Ranks encode
-  /// differently: by random, or with a residual of their own.
+  /// `node` encoded, which rounds it once more; and the value that an encoded node stands for. Each
+  /// rank encodes differently: at random, or with its own residual.
   NodeId encoded(int rank, NodeId node);
   NodeId decoded(NodeId node);
-  /// Why a reduction, if any, was wrong.
+  /// The first mistake in a reduction; empty if none.
   [[nodiscard]] const std::string& fault() const { return fault_; }
 
-  /// Is it the reduction of every rank's block `block`, once each?
+  /// Whether `node` reduces every rank's block `block` exactly once.
   [[nodiscard]] bool is_complete(NodeId node, uint32_t block) const;
   [[nodiscard]] bool is_average(NodeId node) const { return nodes_[node].average; }
   [[nodiscard]] bool is_scaled(NodeId node) const { return nodes_[node].scaled; }
   [[nodiscard]] bool is_encoded(NodeId node) const { return nodes_[node].encoded; }
-  /// How often a contribution to it was rounded by an encoding, at most.
+  /// Most times that an encoding has rounded a contribution to `node`.
   [[nodiscard]] uint32_t roundings(NodeId node) const { return nodes_[node].roundings; }
 
  private:
@@ -57,7 +57,7 @@ class Expressions {
 
   size_t n_ranks_, words_;
   std::vector<Node> nodes_;
-  std::vector<uint64_t> ranks_;  // per node a set of contributing ranks, as bits
+  std::vector<uint64_t> ranks_;  // by node: the set of contributing ranks, as bits
   std::map<std::vector<uint32_t>, NodeId> known_;
   std::string fault_;
 };

@@ -1,4 +1,4 @@
-// Each plan by itself.
+// Checks each plan on its own.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -23,7 +23,7 @@ bool is_ccl(StepKind kind) {
          kind == StepKind::CclBarrier;
 }
 
-/// All regions of a plan that name parts of a slice.
+/// Calls `visit` for the plan's regions that are parts of a slice.
 template <typename Visit>
 void for_each_region(const RankPlan& plan, Visit&& visit) {
   for (const plan::Step& step : plan.steps) {
@@ -65,7 +65,7 @@ struct Form {
   [[nodiscard]] uint64_t unit_of(const Region& region) const {
     return verify::unit_of(spec, topology.n_ranks(), rank, region);
   }
-  /// Encoded data is in scratch, and what moves it does not add.
+  /// Encoded data must be in scratch, and steps that move it must not add.
   [[nodiscard]] bool may_be_encoded(const plan::Step& step, const Region& region) const {
     if (!region.encoded) return true;
     const bool moves = step.kind == StepKind::Send || step.kind == StepKind::Recv ||
@@ -78,7 +78,7 @@ struct Form {
     return valid(region) && region.buffer != Buffer::Identity;
   }
   [[nodiscard]] bool writable(const Region& region) const {
-    // A barrier's messages name its output, and carry nothing.
+    // A barrier's messages are empty and name the output.
     const bool has_output =
         spec.collective == Collective::Barrier || plan::receives(spec.collective, spec.root, rank);
     return readable(region) && region.buffer != Buffer::Input &&
@@ -181,9 +181,9 @@ struct Form {
   }
 };
 
-/// Fractions of blocks that are not equally long would overlap; so would blocks of two runs.
+/// Fractions of blocks with different lengths would overlap, and so would blocks of two runs.
 bool scratch_is_of_one_block_each(const RankPlan& plan) {
-  // The input block, the blocks before it in its run, and whether it is encoded.
+  // Input block, index in the run, and whether it is encoded.
   using Origin = std::tuple<uint32_t, uint32_t, bool>;
   std::map<uint32_t, Origin> origins;
   bool is = true;

@@ -1,4 +1,4 @@
-// Different calls in flight: what is right in each alone, and wrong beside another.
+// Different calls in flight: mistakes that show only when calls run side by side.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -52,14 +52,14 @@ TEST_CASE("a call that takes the buffers before another call has left them") {
   const Lowered gather = lower_call(Collective::AllGather, topology);
   Lowered reduce = lower_call(Collective::Reduce, topology);
   CHECK(fault({{&gather}, {&reduce}}) == "none");
-  // Two such calls use them on the same streams in the same order.
+  // Two such calls use the buffers on the same streams in the same order.
   remove(reduce.codes[1], Opcode::Acquire, lower::QueueKind::User);
   CHECK(check_code(reduce.problem, reduce.codes).ok());
   check_fault(fault({{&gather}, {&reduce}}),
               "nothing orders rank 1, step 0 (copy) of call 0 and rank 1, step 0 (vendor call at "
               "stage 0) of call 1, which share memory");
   CHECK(fault({{&gather}, {&reduce}}, {.buffer_sets = 2}) == "none");
-  CHECK(fault({{&gather}, {&reduce, 1}}) == "none");  // buffers of another executor
+  CHECK(fault({{&gather}, {&reduce, 1}}) == "none");  // another executor has buffers of its own
 }
 
 TEST_CASE("a call that takes the buffers waits for those of its own set alone") {
@@ -85,8 +85,8 @@ TEST_CASE("a message that the library of a pair carries") {
                 by_channel = lower_message(0, 1, topology, kLong).value();
   for (const Lowered* one : {&by_library, &back}) {
     CHECK(testing::fault(*one) == "none");
-    // What survives orders no data: the header travels once the sender's stream has come to the
-    // message, and the receiver's goes on once the header has been checked.
+    // The survivors order no data: the header may travel once the sender's stream has reached the
+    // message, and the receiver's stream goes on once the header has been checked.
     const MutationReport report = try_mutants(one->problem, one->codes, 1000, 1);
     CHECK(report.made == 8);
     REQUIRE(report.survivors.size() == 2);
@@ -98,7 +98,7 @@ TEST_CASE("a message that the library of a pair carries") {
   CHECK(fault({{&gather}, {&by_library, 1}, {&gather}}) == "none");
 }
 
-// Each rank of two on one host has a window with the other, whose rings hold part of a message.
+// Two ranks on one host share a window whose rings hold only part of a message.
 topology::Topology with_windows(const char* layout) {
   std::vector<topology::RankInfo> infos = on_devices(layout).infos();
   for (topology::RankInfo& info : infos) {

@@ -1,4 +1,4 @@
-// From a call to the Code of all ranks, and to the slices that a run of it must have.
+// Lowers a call on all ranks, and shortens it to the slices that a run must include.
 #include <algorithm>
 
 #include "base/divide.h"
@@ -14,7 +14,8 @@ namespace {
 using plan::Buffer;
 using plan::RankPlan;
 
-// Ranks that know only their own blocks cut the call into different numbers of slices.
+// Whether ranks may cut the call into different numbers of slices, because they know only their own
+// blocks.
 bool may_differ(const RankPlan& plan, const Options& options) {
   return !options.lengths.empty() && plan.slicing != plan::Slicing::Agreed;
 }
@@ -60,8 +61,8 @@ Status check_cut(const Problem& problem, const RankPlan& plan, const Options& op
   return {};
 }
 
-/// Leaves out slices that repeat others: `enough` of them between two slices where blocks end show
-/// every slot used again while the pipeline is full.
+/// Leaves out slices that repeat others. Between two slices in which blocks end, `enough` slices
+/// show every slot being reused while the pipeline is full.
 class Shortening {
  public:
   Shortening(std::vector<uint64_t> ends, uint64_t enough)
@@ -69,7 +70,7 @@ class Shortening {
     std::sort(ends_.begin(), ends_.end());
     ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
   }
-  /// `slices` is one of the ends.
+  /// Slices that remain of the first `slices`, which must be one of the ends.
   [[nodiscard]] uint64_t slices(uint64_t slices) const {
     uint64_t before = 0, left = 0;
     for (const uint64_t end : ends_) {
@@ -79,7 +80,7 @@ class Shortening {
     }
     return left;
   }
-  /// The last slice of what is `length` long stays as it is.
+  /// Length that remains of `length`; the last slice keeps its length.
   [[nodiscard]] uint64_t length(uint64_t length, uint64_t slice) const {
     const uint64_t all = divide_up(length, slice);
     return length - (all - slices(all)) * slice;
@@ -112,7 +113,7 @@ void shorten(Lowered& lowered, const Options& options) {
   }
 }
 
-/// `target_of(rank)` says what each rank's plan is lowered for.
+/// `target_of(rank)` returns the target of that rank's plan.
 template <typename TargetOf>
 Result<Lowered> lower_problem(Problem problem, const std::vector<RankPlan>& plans,
                               const Options& options, const TargetOf& target_of) {
@@ -126,14 +127,14 @@ Result<Lowered> lower_problem(Problem problem, const std::vector<RankPlan>& plan
   return lowered;
 }
 
-// A topology knows no transport that reaches more than hosts do: lanes are direct if hosts reach
+// A topology does not describe transports that reach device memory: lanes are direct if hosts reach
 // the memory of the rank's device.
 lower::RankTraits traits_of(const topology::Topology& topology, int rank) {
   const topology::RankInfo& info = topology.infos()[static_cast<size_t>(rank)];
   return {topology.local_rank(rank), info.host_access};
 }
 
-// The fewest bytes of one lane's ring that leave the geometry as it is.
+// The smallest ring of one lane that gives the same geometry.
 size_t fewest_bytes(const RankPlan& plan, lower::Target target, const lower::CallShape& shape,
                     const lower::Geometry& geometry, size_t lane) {
   size_t& bytes = target.lanes[lane].ring_bytes;
@@ -199,7 +200,7 @@ lower::Target target_of_message(const topology::Topology& topology, int rank, co
     const auto shared = static_cast<size_t>(topology.window(rank, peer));
     const bool other_host = traits_of(topology, peer).host_memory;
     const size_t window = lower::message_window(shared, traits.host_memory, other_host);
-    if (by_library) traits.local_rank = rank < peer ? 0 : 1;  // in a communicator of these two
+    if (by_library) traits.local_rank = rank < peer ? 0 : 1;  // in the pair's communicator
     lanes.push_back(
         by_library ? lower::reach_for_headers(peer)
                    : lower::Reach{peer, traits.host_memory, lower::Ring::bytes_of_window(window)});
@@ -225,7 +226,7 @@ Result<Lowered> lower_message(int from, int to, const topology::Topology& topolo
     return target_of_message(topology, rank, plans[static_cast<size_t>(rank)], by_library);
   };
   Options cut = options;
-  if (by_library) cut.reaches = nullptr;  // headers alone travel
+  if (by_library) cut.reaches = nullptr;  // only headers use the channel
   for (const lower::Reach& lane : target(from).lanes) {
     const size_t ring = std::min(lane.ring_bytes, options.most_ring_bytes);
     cut.slice_bytes = lower::message_choice({options.slice_bytes, options.depth}, ring).slice_bytes;
@@ -249,7 +250,7 @@ void shrink_rings(Lowered& lowered, const std::vector<RankPlan>& plans, const Op
                                                          own.shape, problem.geometries[rank], lane);
     }
   }
-  // Both ends see one ring.
+  // Both ends must see the same ring: the larger of both.
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     for (size_t lane = 0; lane < shrunk[rank].lanes.size(); ++lane) {
       const auto peer = static_cast<size_t>(shrunk[rank].lanes[lane].peer);

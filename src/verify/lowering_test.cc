@@ -1,5 +1,5 @@
-// What lowering makes of planners' plans: the Code passes, with rings and without, and needs the
-// waits that drop_implied_waits leaves.
+// Lowers planners' plans: the Code passes the verifier, with and without rings, and needs each wait
+// that drop_implied_waits leaves.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace hetccl::verify {
 namespace {
 
-#if defined(HETCCL_UNDER_ASAN)  // which slows the verifier down tenfold
+#if defined(HETCCL_UNDER_ASAN)  // the verifier is ten times slower there
 constexpr uint64_t kLoweringOneIn = 5;
 #else
 constexpr uint64_t kLoweringOneIn = 1;
@@ -27,10 +27,10 @@ using plan::RankPlan;
 using plan::Spec;
 using testing::check_fault;
 
-/// A random one, on one host, of devices and hosts that share windows.
+/// A random topology on one host, of devices and hosts that share windows.
 topology::Topology with_windows(std::mt19937_64& random) {
   std::vector<topology::RankInfo> infos = test::random_topology(random).infos();
-  const uint64_t devices = random();  // a bit for each cluster, about
+  const uint64_t devices = random();  // one bit per cluster, roughly
   for (topology::RankInfo& info : infos) {
     info.label = info.host + info.label;
     info.host = "one";
@@ -56,7 +56,7 @@ size_t count_of(const Codes& codes, Opcode op) {
   return count;
 }
 
-/// All passes but the one that drops waits.
+/// Runs all passes except the one that drops waits.
 lower::Code lower_with_all_waits(const RankPlan& plan, const lower::Target& target,
                                  const lower::Geometry& geometry) {
   lower::Graph graph = lower::build_graph(plan, target, geometry).value();
@@ -108,7 +108,7 @@ TEST_CASE("Code of clusters that share windows passes, long calls and short ones
     }
   }
   MESSAGE(rings, " places reserved in rings, ", in_place, " messages read in place");
-  if (seeds.size() < 300) return;  // a sample may have few of them
+  if (seeds.size() < 300) return;  // a small sample may have few of them
   CHECK(rings > 100);
   CHECK(in_place > 20);
 }
@@ -137,12 +137,12 @@ TEST_CASE("drop_implied_waits drops waits, and Code passes with them and without
   }
   MESSAGE(left, " of ", all, " waits are left");
   CHECK(left < all);
-  if (seeds.size() < 100) return;  // a sample may have many that nothing implies
+  if (seeds.size() < 100) return;  // in a small sample few waits may be implied
   CHECK(left * 10 < all * 8);
 }
 
-// Where the planner asks for no more than it must: in AABBC a receive waits for two messages, of
-// which one shares no memory with it.
+// Only if the plan has no dependency too many: in AABBC a receive waits for two messages, one of
+// which shares no memory with it.
 TEST_CASE("of the waits of a slice that are left none may go") {
   size_t waits = 0;
   for (const char* layout : {"AB", "AABB", "ABC", "ABAB"}) {
@@ -203,7 +203,7 @@ TEST_CASE("a call's end is told once, and last, by a stream that has waited for 
               "rank 0 never tells that a call has ended");
 }
 
-// Of one rank's product, a half each.
+// Two reductions of one rank, a half of the block each.
 TEST_CASE("what the host computes for a call is in one place, so on one stream") {
   std::vector<topology::RankInfo> infos = test::layout_topology("A").infos();
   infos[0].kernels = false;

@@ -50,7 +50,7 @@ Result<bool> Machine::advance(RankState& rank) {
   return moved;
 }
 
-// The caller's own work before the call has written the buffers.
+// Before the call, the caller has written its buffers.
 void Machine::begin_call(RankState& rank, uint32_t call) {
   const ThreadId thread = rank.calls[call].caller;
   rank.clocks[thread].set(thread, ++rank.counts[thread]);
@@ -74,7 +74,7 @@ void Machine::begin_call(RankState& rank, uint32_t call) {
   write(state.inputs, Buffer::Input, plan::sends(spec.collective, spec.root, rank.rank));
 }
 
-// The caller goes on to use the buffers.
+// After the call, the caller uses its buffers.
 Status Machine::end_call(RankState& rank, uint32_t call) {
   const ThreadId thread = rank.calls[call].caller;
   const Use as{thread, rank.counts[thread] + 1, kCaller, call};
@@ -90,8 +90,8 @@ Status Machine::end_call(RankState& rank, uint32_t call) {
     }
   }
   rank.counts[thread] = as.count;
-  // An abort releases all words at once: events alone keep the caller's memory from what streams
-  // still do.
+  // An abort releases all words at once. Then only events keep the caller from buffers that streams
+  // still use.
   for (ThreadId stream = 0; stream < state.runs.size(); ++stream) {
     if (rank.by_events[thread].of(stream) >= state.runs[stream]) continue;
     return error(ErrorCode::InternalError,
@@ -111,7 +111,7 @@ Status Machine::check_barrier(const RankState& rank, uint32_t call) const {
   return {};
 }
 
-// Calls of an executor retire in their order.
+// Calls of an executor retire in order.
 void Machine::try_to_retire(RankState& rank) {
   for (uint32_t executor = 0; executor < n_executors_; ++executor) {
     const Clock* before = nullptr;
@@ -136,7 +136,8 @@ void Machine::retire(RankState& rank, uint32_t call) {
     for (const lower::QueueKind kind : {lower::QueueKind::Send, lower::QueueKind::Recv}) {
       const bool sends = kind == lower::QueueKind::Send;
       const LaneQueue& queue = sends ? rank.lanes[lane].sends : rank.lanes[lane].recvs;
-      // Its last message: messages start in order, and those of later calls may be over as well.
+      // Find the call's last message. Messages start in order, and those of later calls may be
+      // complete too.
       uint32_t n = queue.n_completed;
       while (n > 0 && queue.posted[n - 1].call > call) --n;
       if (n == 0) continue;

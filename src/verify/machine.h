@@ -1,15 +1,15 @@
 // The machine on which the verifier runs the Code of all ranks, on expressions instead of numbers.
 //
-// Calls are in flight at once, launched in one order by all ranks. It runs under the most that may
-// hold an instruction up: all streams of a rank, of all its executors, are one queue of the
-// hardware, in the order of the launches; a send completes only once its receive has been posted;
-// rings give credit as acknowledgements come; buffers are taken by turns. Every instruction only
-// ever enables others, so if this run comes to its end, all do; if it does not, that is a deadlock.
+// Several calls are in flight, launched in the same order by all ranks. The machine runs under the
+// conditions that hold instructions up the most: all streams of a rank, of all its executors, share
+// one hardware queue, in launch order; a send completes only once its receive is posted; rings give
+// credit only as acknowledgements arrive; buffers are taken in turn. An instruction never disables
+// another, so if this run ends, all runs end; if it does not, there is a deadlock.
 //
-// What it knows to be ordered is the least that exec promises: a rank's own waits and signals, the
-// order of each stream, and that the messages of a lane complete in order. Two uses of memory, one
-// of them a write, that this leaves unordered are an error. Since none are, timing cannot matter,
-// and the values of this one run stand for all.
+// The machine counts as ordered only what exec promises to order: a rank's own waits and signals,
+// the order of each stream, and the completion order of a lane's messages. If two uses of memory,
+// one of them a write, are not ordered by these, that is an error. If all are, timing cannot
+// matter, and the values of this one run stand for all runs.
 #pragma once
 
 #include <span>
@@ -18,29 +18,29 @@
 
 namespace hetccl::verify {
 
-/// A call in flight. Several may share a problem and its Code.
+/// A call in flight. Several calls may share a problem and its Code.
 struct Launch {
   const Problem* problem = nullptr;
   const Codes* codes = nullptr;
   const Matching* matching = nullptr;
-  /// Calls of one executor share lanes, rings, streams and the buffers that they take by turns.
+  /// Calls of one executor share lanes, rings, streams and rotating buffers.
   uint32_t executor = 0;
-  /// Calls in a row with one number, not 0, are the messages of one call.
+  /// Consecutive calls with the same number, not 0, are the messages of one group call.
   uint32_t group = 0;
 };
 
 struct MachineOptions {
   bool in_place = false;
-  uint32_t buffer_sets = 1;  ///< of each executor, which its calls take by turns
-  /// An action of one rank's launches of messages (lower::Group) that is left out, to see that it
-  /// is missed: counted from 0, and again from 0 behind the last.
+  uint32_t buffer_sets = 1;  ///< rotating buffer sets per executor
+  /// Leaves out one action of a rank's message launches (lower::Group), to test that the verifier
+  /// notices. The number is taken modulo the number of actions.
   struct LeftOut {
     int rank = -1;
     uint32_t action = 0;
   } left_out{};
 };
 
-/// InternalError says which instruction of which rank is wrong, and how.
+/// InternalError names the wrong instruction, its rank, and the fault.
 Status run_machine(std::span<const Launch> launches, const MachineOptions& options);
 
 }  // namespace hetccl::verify

@@ -1,4 +1,4 @@
-// What must hold at the end.
+// Checks at the end of a run.
 #include <algorithm>
 
 #include "plan/call.h"
@@ -25,7 +25,7 @@ Status Machine::check_end(RankState& rank) {
     if (!call.finished)
       return error(ErrorCode::InternalError, "rank %d never tells that a call has ended",
                    rank.rank);
-    // The next call takes the memory of its words, and of what its host adds.
+    // The next call reuses the memory of this call's words and of its host arithmetic.
     for (ThreadId thread = 0; thread < call.runs.size(); ++thread) {
       if (call.over.of(thread) >= call.runs[thread]) continue;
       return error(ErrorCode::InternalError,
@@ -108,7 +108,7 @@ const char* Machine::fault_of(const Problem& problem, int rank, uint32_t block, 
   }
 }
 
-// Of that rank's input, encoded or not, the same on all ranks.
+// The input of rank `block`, decoded from the same encoding on all ranks if the call is encoded.
 NodeId Machine::gathered(const Problem& problem, uint32_t block) {
   const auto rank = static_cast<int>(block);
   const NodeId input = expressions_.input(rank, 0);
@@ -120,12 +120,12 @@ const char* Machine::fault_of_sum(const Problem& problem, int rank, NodeId node)
   const plan::Spec& spec = problem.spec;
   const bool scatters = spec.collective == Collective::ReduceScatter;
   if (expressions_.is_encoded(node)) return "is encoded";
-  // Once a hop: partial sums on their way to who adds them up, and the sum on its way back.
+  // Once per hop: for a partial sum on the way to its owner, and for the sum on the way back.
   if (expressions_.roundings(node) > (scatters ? 1 : 2)) return "was encoded too often";
   if (!expressions_.is_complete(node, scatters ? static_cast<uint32_t>(rank) : 0)) {
     return "lacks a rank's contribution";
   }
-  // One rank's average is its input.
+  // With one rank the average is its input.
   if (problem.n_ranks() > 1 && expressions_.is_average(node) != spec.average) {
     return spec.average ? "was not averaged" : "was averaged";
   }

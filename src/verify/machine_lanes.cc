@@ -1,4 +1,4 @@
-// The lanes of a rank: posts, completions, acknowledgements.
+// Runs the lanes of a rank: posts, completions, acknowledgements.
 #include <algorithm>
 
 #include "verify/machine_parts.h"
@@ -93,7 +93,7 @@ Result<bool> Machine::complete_messages(RankState& rank, size_t lane) {
   return moved;
 }
 
-// The transport compares what both ends say of a message.
+// Checks the header, as the transport does: both ends mean the same message.
 Status Machine::check_ends(const RankState& sender, const Posted& sent, const RankState& receiver,
                            const Posted& received) const {
   const uint16_t number = sender.code(sent.call, sent.issue.index).message;
@@ -138,7 +138,7 @@ void Machine::finish_message(RankState& rank, LaneQueue& queue, ThreadId thread)
   --state.outstanding;
   const Instruction& one = rank.code(posted.call, posted.issue.index);
   if (one.done == lower::kNoSync) return;
-  // The last one stands for later slices too.
+  // The message's last slice also signals for the later slices.
   const uint32_t k = posted.issue.slice;
   const uint32_t count = travels(rank, posted.call, one.message, k + 1) ? k + 1 : state.n_slices;
   while (state.syncs[one.done].size() < count) {

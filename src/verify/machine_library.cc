@@ -1,4 +1,4 @@
-// Calls of a cluster's library, which all its ranks make together.
+// Runs calls of a cluster's library, which all its ranks make together.
 #include <algorithm>
 
 #include "verify/machine_parts.h"
@@ -24,7 +24,7 @@ Result<Advance> Machine::call_library(RankState& rank, const Enqueued& at) {
   return arrived == n_members ? Advance::Done : Advance::Blocked;
 }
 
-// The members' code and clocks in one call of a cluster's library.
+// A member of a library call, and its code and clocks.
 RankState& Machine::member(const LibraryCall& at, size_t local) {
   return ranks_[static_cast<size_t>(at.group->ranks[local])];
 }
@@ -39,10 +39,10 @@ Result<std::vector<Value>> Machine::load_of(const LibraryCall& at, size_t local,
               code_of(at, 0).scale);
 }
 
-// Reads of all shards, then writes.
+// Reads all shards, then writes them.
 Status Machine::run_library(uint32_t group, uint32_t call, uint32_t slice) {
   const auto& groups = calls_[call].matching->groups;
-  // Every call of every slice evaluates in its own way.
+  // Each slice of each call evaluates differently.
   const auto place =
       static_cast<uint32_t>(calls_[call].first_place + slice * groups.size() + group);
   const LibraryCall at{&groups[group], call, slice, place};
@@ -104,7 +104,7 @@ Status Machine::all_reduce(const LibraryCall& at) {
   return {};
 }
 
-// Of whole blocks all slices, by the first one's call.
+// A call with whole blocks moves all slices at once, in the first slice.
 uint32_t Machine::slices_of(const LibraryCall& at, size_t local) {
   return code_of(at, 0).whole ? member(at, local).calls[at.call].n_slices : 1;
 }
@@ -120,7 +120,7 @@ Status Machine::exchange(const LibraryCall& at) {
   return {};
 }
 
-// Reads all that is sent, then writes what is received.
+// Reads all sends, then writes all receives.
 Status Machine::exchange_slice(const LibraryCall& at) {
   const auto operand_of = [&](size_t local, uint32_t transfer) -> const Operand& {
     return code_of(at, local).transfers[transfer].operand;

@@ -1,4 +1,4 @@
-// Memory: who may use it when, and what it holds.
+// Checks and models uses of memory.
 #include <algorithm>
 
 #include "verify/machine_parts.h"
@@ -38,7 +38,7 @@ uint32_t Machine::place_of(const RankState& rank, uint32_t call, uint32_t slice,
   }
 }
 
-// A call of the library or a kernel orders nothing but its own elements.
+// A library call or a kernel orders its own accesses only element by element.
 Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
   const Instruction& one = rank.code(call, issue.index);
   accesses_.clear();
@@ -63,8 +63,9 @@ Status Machine::check_itself(RankState& rank, uint32_t call, Issue issue) {
   return clean ? Status() : wrong(rank, call, issue.index, "overwrites what it reads");
 }
 
-// Who uses a block of a run uses all of it: in a shorter slice its blocks lie elsewhere, so what is
-// ordered with a block's own uses may still meet another block's of another slice.
+// A use of one block of a run counts as a use of the whole run: in a shorter slice the blocks move,
+// so a use that is ordered with the same block's uses may still meet another block's in another
+// slice.
 Cells::Range Machine::used_range(const RankState& rank, uint32_t call, const Operand& operand,
                                  uint32_t place, Cells::Range range) const {
   if (operand.memory != lower::Memory::Scratch) return range;
@@ -111,19 +112,19 @@ Status Machine::use(RankState& rank, uint32_t call, Issue issue, const Clock& cl
   return status;
 }
 
-// Null, or the use of another call that had the same buffers.
+// Returns null, or the unordered use of another call that had the same buffers.
 const Use* Machine::use_turn(RankState& rank, lower::Memory memory, const Clock& clock, Use as) {
   const bool shared = memory == lower::Memory::Scratch || memory == lower::Memory::Staging;
   const uint32_t set = rank.calls[as.call].set;
   return shared && set != kNone ? rank.sets[set].add(clock, as) : nullptr;
 }
 
-// After an abort, which releases all words at once, no stream may touch the caller's memory before
-// the caller's stream has come to the call.
+// An abort releases all words at once. Even then no stream may touch the caller's memory before the
+// caller's stream has reached the call.
 Status Machine::check_abort(const RankState& rank, uint32_t call, Issue issue,
                             const Operand& operand, Cells::Range range) const {
   const Instruction& one = rank.code(call, issue.index);
-  // Its kernel also works on the caller's residual.
+  // Its kernel also updates the caller's residual.
   const bool encodes = info_of(one.op).is(lower::OpcodeInfo::kReduces) && one.dst.region.encoded;
   const bool callers =
       encodes || operand.memory == lower::Memory::Input || operand.memory == lower::Memory::Output;
@@ -133,7 +134,7 @@ Status Machine::check_abort(const RankState& rank, uint32_t call, Issue issue,
   return wrong(rank, call, issue.index, "may touch the caller's memory too early after an abort");
 }
 
-// What is read there is checked where it is loaded, what is written where it is stored.
+// Checks reads where they are loaded, and writes where they are stored.
 Status Machine::use_ring(RankState& rank, uint32_t call, Issue issue, const Operand& operand,
                          bool writes, const Clock& clock, Use as) {
   if (!travels(rank, call, operand.message, issue.slice)) return {};
@@ -188,7 +189,7 @@ Result<std::vector<Value>> Machine::load(RankState& rank, uint32_t call, Issue i
   return values;
 }
 
-// Bytes are moved as they are, and only arithmetic knows what they stand for.
+// Moves copy encoded bytes as they are; only arithmetic decodes and encodes.
 void Machine::convert(RankState& rank, uint32_t call, Issue issue, const Operand& operand,
                       bool to_encoded, std::vector<Value>& values) {
   for (Value& value : values) {
@@ -204,7 +205,8 @@ void Machine::convert(RankState& rank, uint32_t call, Issue issue, const Operand
   if (to_encoded) check_encoded_once(rank, call, issue, operand);
 }
 
-// An element of the caller's residual belongs to one encoding of that element.
+// Each element of the caller's residual belongs to one encoding, so an element must be encoded only
+// once.
 void Machine::check_encoded_once(RankState& rank, uint32_t call, Issue issue,
                                  const Operand& operand) {
   const Cells::Range range = range_of(rank, call, issue.slice, operand);
@@ -233,7 +235,7 @@ void Machine::store(RankState& rank, uint32_t call, uint32_t slice, const Operan
   std::copy(values.begin(), values.end(), cells.begin());
 }
 
-// `operands[i]` is the i-th source's cells.
+// `operands[i]` holds the cells of source i.
 std::vector<Value> Machine::reduced(RankState& rank, uint32_t call, Issue issue, uint32_t place,
                                     const std::vector<std::vector<Value>>& operands) {
   const uint32_t slice = tag(call, issue.slice);
@@ -253,7 +255,7 @@ std::vector<Value> Machine::reduced(RankState& rank, uint32_t call, Issue issue,
     }
     if (average && expressions_.is_scaled(column.front()) != scaled)
       note(wrong(rank, call, issue.index, "does not divide a mean by what is left to divide by"));
-    // Neighbouring cells mostly hold the same.
+    // Neighbouring cells mostly hold the same expressions.
     if (column != last) {
       result[cell] = {expressions_.reduce(place, average, column), slice};
       last = column;

@@ -1,4 +1,4 @@
-// How the machine begins: places for all memory, the calls of each rank in one queue.
+// Sets the machine up: places for all memory, and each rank's calls in one queue.
 #include <algorithm>
 #include <map>
 
@@ -90,7 +90,7 @@ void Machine::open_call(RankState& rank, uint32_t call) {
   map_buffers(rank, call);
 }
 
-// Fractions of blocks that are not equally long would overlap; so would blocks of two runs.
+// Fractions of blocks with different lengths would overlap, and so would blocks of two runs.
 Status Machine::check_scratch(const RankState& rank, uint32_t call) const {
   if (call > 0 && calls_[call].codes == calls_[call - 1].codes) return {};
   std::map<uint32_t, std::pair<uint32_t, uint32_t>> places;
@@ -148,13 +148,13 @@ Status Machine::join_lanes(RankState& rank) {
   return {};
 }
 
-// All calls of an executor find the same window.
+// All calls of an executor must see the same window.
 Status Machine::make_rings(RankState& rank, uint32_t call) {
   const CallState& state = rank.calls[call];
   const auto& targets = calls_[call].problem->targets[static_cast<size_t>(rank.rank)].lanes;
   for (size_t i = 0; i < state.lanes.size(); ++i) {
     LaneState& lane = rank.lanes[state.lanes[i]];
-    if (calls_[call].problem->by_library) continue;  // its data go another way
+    if (calls_[call].problem->by_library) continue;  // the library carries its data
     const size_t bytes = targets[i].ring_bytes;
     if (lane.ring == nullptr && bytes > 0) lane.ring = std::make_unique<RingCheck>(bytes);
     if ((lane.ring == nullptr ? 0 : lane.ring->bytes()) == bytes) continue;
@@ -180,9 +180,9 @@ void Machine::enqueue(RankState& rank, uint32_t call) {
   rank.queue.push_back({call, {}, Enqueued::Kind::End});
 }
 
-// As exec does with the messages of one call. A direction is an executor. Unless the group uses the
-// user's stream, its user's stream is its own: it waits for the caller's at a fork, and the
-// caller's for it at a join.
+// Enqueues the messages of one group call as exec does. Each direction is an executor. Unless the
+// group uses the user's stream, an executor has a user stream of its own, which waits for the
+// caller's stream at a fork, and the caller's waits for it at a join.
 void Machine::enqueue_group(RankState& rank, uint32_t first, uint32_t end) {
   lower::Group group(rank.rank);
   std::vector<uint32_t> members;
@@ -239,7 +239,7 @@ lower::Group::Way Machine::way_of(const RankState& rank, uint32_t call) const {
   return !lanes.empty() && lanes[0].needs_no_copy() ? User : Stream;
 }
 
-// In place, the smaller buffer is a block of the other (hetccl.h).
+// In place, the smaller buffer is a block of the larger one (hetccl.h).
 void Machine::map_caller(RankState& rank, uint32_t call) {
   CallState& state = rank.calls[call];
   const Problem& problem = *calls_[call].problem;
@@ -247,7 +247,7 @@ void Machine::map_caller(RankState& rank, uint32_t call) {
   const Collective collective = problem.spec.collective;
   const auto own = static_cast<uint32_t>(rank.rank);
   const bool is_root = rank.rank == problem.spec.root;
-  // Neither can an all-to-all be in place, nor is a rank that takes part with one buffer alone.
+  // An all-to-all cannot be in place, and neither can a rank that uses only one buffer.
   const bool in_place = options_.in_place && collective != Collective::AllToAll &&
                         problem.receives(rank.rank) &&
                         (collective != Collective::Scatter || is_root);
@@ -283,7 +283,7 @@ void Machine::map_buffers(RankState& rank, uint32_t call) {
   if (code.rotates) take_turn(rank, call);
   state.scratch.assign(size_t{code.scratch_blocks} * code.n_slots, kNone);
   state.staging.assign(code.messages.size() * code.n_slots, kNone);
-  // A run is one place, by its first block.
+  // A run is one place, that of its first block.
   std::map<uint32_t*, uint32_t> n_cells;
   const auto look = [&](const Operand& operand) {
     const bool scratch = operand.memory == lower::Memory::Scratch;

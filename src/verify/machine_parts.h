@@ -1,4 +1,4 @@
-// The machine's parts. See machine.h.
+// Parts of the machine; see machine.h.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace hetccl::verify {
 
-/// Threads that stand for the ranks' callers, in what a barrier tells of them.
+/// First of the threads that stand for ranks' callers, to track what a barrier has told each rank.
 inline constexpr ThreadId kCallers = 1U << 30U;
 inline constexpr lower::QueueId kUser = lower::stream_queue(lower::QueueKind::User);
 
@@ -25,19 +25,19 @@ class Machine {
  private:
   struct InFlight : Launch {
     const Cells* cells = nullptr;
-    uint32_t first_tag = 0;    ///< its slices among those of all calls
-    uint32_t first_place = 0;  ///< where its library calls evaluate
+    uint32_t first_tag = 0;    ///< tag of its first slice; tags number the slices of all calls
+    uint32_t first_place = 0;  ///< place of its first library call (Expressions::reduce)
     bool is_barrier = false;
-    std::vector<uint32_t> arrived{};  ///< by slice and group: ranks that have come
+    std::vector<uint32_t> arrived{};  ///< by slice and group: number of ranks that have arrived
   };
-  /// A use of memory by the instruction that runs.
+  /// A use of memory by the current instruction.
   struct Access {
     uint32_t place = 0;
     Cells::Range range;
     bool writes = false;
     size_t element = 0;
   };
-  /// A call of a cluster's library, of which `place` tells where it evaluates.
+  /// A call of a cluster's library, evaluated in `place` (Expressions::reduce).
   struct LibraryCall {
     const Matching::Group* group;
     uint32_t call, slice, place;
@@ -114,12 +114,12 @@ class Machine {
   [[nodiscard]] uint32_t tag(uint32_t call, uint32_t slice) const {
     return calls_[call].first_tag + slice;
   }
-  /// Whether a message travels in slice `k`, rather than having ended before.
+  /// Whether a message travels in slice `k`; if not, it has ended before.
   [[nodiscard]] static bool travels(const RankState& rank, uint32_t call, uint16_t message,
                                     uint32_t k) {
     return k < rank.calls[call].travels[message];
   }
-  /// The cells of a region; none where the block has ended before that slice.
+  /// The cells of a region; none if the block has ended before that slice.
   [[nodiscard]] Cells::Range range_of(const RankState& rank, uint32_t call, uint32_t slice,
                                       const lower::Operand& operand) const;
   [[nodiscard]] uint32_t place_of(const RankState& rank, uint32_t call, uint32_t slice,
@@ -144,7 +144,7 @@ class Machine {
                           const lower::Operand& operand);
   void store(RankState& rank, uint32_t call, uint32_t slice, const lower::Operand& operand,
              const std::vector<Value>& values);
-  /// Whose place exec has for the message, in the slot of that slice.
+  /// The message whose ring place exec keeps for `message`, in the slot of that slice.
   RingMessage& ring_place(RankState& rank, uint32_t call, uint32_t slice, uint16_t message);
   [[nodiscard]] RingMessage ring_message(const RankState& rank, uint32_t call, uint32_t slice,
                                          uint16_t message) const;
@@ -168,13 +168,13 @@ class Machine {
   [[nodiscard]] const char* where() const { return options_.in_place ? " in place" : ""; }
 
   const MachineOptions options_;
-  std::vector<std::unique_ptr<Cells>> cells_;  // one for each problem
+  std::vector<std::unique_ptr<Cells>> cells_;  // one per problem
   std::vector<InFlight> calls_;
   uint32_t n_executors_ = 1;
   Expressions expressions_;
   std::vector<RankState> ranks_;
-  std::vector<Access> accesses_;  // kept, so that no use allocates memory
-  Status fault_;                  // of values, the first; told unless something else is wrong
+  std::vector<Access> accesses_;  // a member, so that uses allocate no memory
+  Status fault_;                  // first wrong value; reported if nothing else is wrong
 };
 
 }  // namespace hetccl::verify

@@ -1,4 +1,4 @@
-// The streams of a rank: what each instruction does.
+// Runs the streams of a rank, instruction by instruction.
 #include <algorithm>
 
 #include "verify/machine_parts.h"
@@ -39,7 +39,7 @@ Result<Advance> Machine::run_next(RankState& rank) {
   return Advance::Done;
 }
 
-// By an event.
+// Makes `stream` wait for `other`, by an event.
 void Machine::await_stream(RankState& rank, ThreadId stream, ThreadId other) {
   rank.clocks[stream].join(rank.clocks[other]);
   rank.by_events[stream].join(rank.by_events[other]);
@@ -50,7 +50,7 @@ void Machine::finish_instruction(RankState& rank, uint32_t call, const Instructi
   CallState& state = rank.calls[call];
   rank.clocks[thread].set(thread, ++rank.counts[thread]);
   rank.by_events[thread].set(thread, rank.counts[thread]);
-  if (one.op != Opcode::Locate) state.runs[thread] = rank.counts[thread];  // which is no work
+  if (one.op != Opcode::Locate) state.runs[thread] = rank.counts[thread];  // not work
   if (one.op == Opcode::Signal) {
     signal(rank, call, one.sync, rank.clocks[thread]);
     if (state.code->syncs[one.sync].event) state.events[one.sync].push_back(rank.by_events[thread]);

@@ -1,4 +1,5 @@
-// What ranks do together: both ends of a message, all members of a call of the library.
+// Matches instructions that ranks run together: both ends of a message, all members of a library
+// call.
 #include <algorithm>
 #include <map>
 
@@ -136,8 +137,8 @@ class Matcher {
         rank);
   }
 
-  // Each member lists its own messages: the n-th send of one to another meets that one's n-th
-  // receive from it.
+  // Each member lists its own messages: its n-th send to another matches the other's n-th receive
+  // from it.
   Status match_exchange(Matching::Group& group, const std::vector<int>& ranks) {
     using Ends = std::pair<uint32_t, uint32_t>;  // sender and receiver
     std::map<Ends, std::pair<std::vector<uint32_t>, std::vector<uint32_t>>> all;
@@ -174,7 +175,7 @@ class Matcher {
     return describe(codes_[static_cast<size_t>(ranks[local])], ranks[local], group.members[local]);
   }
 
-  /// Do both ends name the same part of the same block?
+  /// Whether both ends name the same part of the same block.
   [[nodiscard]] bool is_same_block(const Matching::Group& group, const std::vector<int>& ranks,
                                    const Matching::Exchanged& one) const {
     const plan::Region &sent = member_of(group, ranks, one.from).transfers[one.send].operand.region,

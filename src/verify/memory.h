@@ -1,4 +1,4 @@
-// A rank's memory as the verifier sees it: cells that hold expressions, and who used them last.
+// The verifier's model of a rank's memory: cells that hold expressions, and their last uses.
 #pragma once
 
 #include <span>
@@ -11,40 +11,41 @@
 
 namespace hetccl::verify {
 
-/// A use of memory: known to be over to whoever knows `count` completions of `thread`.
+/// A use of memory. An instruction that knows `count` completions of `thread` knows that it is
+/// over.
 struct Use {
   ThreadId thread = 0;
   uint32_t count = 0;
   uint32_t index = 0;  ///< the instruction, or kCaller
-  uint32_t call = 0;   ///< of those in flight
+  uint32_t call = 0;   ///< number among the calls in flight
 };
-/// The caller's own use of buffers, before and after the call.
+/// Stands for the caller, which uses its buffers before and after the call.
 inline constexpr uint32_t kCaller = UINT32_MAX;
 
-/// What a cell holds: an expression over the inputs of one slice of one call.
+/// Content of a cell: an expression over the inputs of one slice of one call.
 struct Value {
   NodeId node = Expressions::kUndefined;
-  uint32_t slice = 0;  ///< of all calls
+  uint32_t slice = 0;  ///< numbered over all calls
   bool operator==(const Value&) const = default;
 };
 
-/// The cells of slices. Between two neighbours lies a fraction at which some region begins or ends.
+/// The cells of slices. Cells are separated by every fraction at which a region begins or ends.
 class Cells {
  public:
   Cells(const Problem& problem, const Codes& codes);
   struct Range {
     uint32_t begin = 0, end = 0;
   };
-  /// In a run, counted from its first block's.
+  /// In a run, counted from the first block's first cell.
   [[nodiscard]] Range range(int rank, const plan::Region& region) const;
-  /// Cells of the whole slice, of one block, of which `region` is a part.
+  /// Number of cells in the whole slice of the block that `region` is a part of.
   [[nodiscard]] uint32_t size(int rank, const plan::Region& region) const;
 
  private:
   void cut(int rank, const plan::Region& region);
   [[nodiscard]] const std::vector<plan::Fraction>& cuts(int rank, const plan::Region& region) const;
   const Problem& problem_;
-  std::vector<std::vector<plan::Fraction>> cuts_;  // by unit, as far as any is cut
+  std::vector<std::vector<plan::Fraction>> cuts_;  // by unit, up to the last one that is cut
 };
 
 class ModelMemory {
@@ -53,8 +54,8 @@ class ModelMemory {
   uint32_t add(uint32_t n_cells);
   [[nodiscard]] Cells::Range whole(uint32_t place) const;
 
-  /// A use of cells [begin, end) of `place` by somebody who knows `clock`: null, or another use
-  /// that nothing orders with it.
+  /// Records a use of cells [begin, end) of `place` by an instruction that knows `clock`. Returns
+  /// null, or an earlier use that is not ordered with it.
   const Use* read(uint32_t place, Cells::Range range, const Clock& clock, Use use);
   const Use* write(uint32_t place, Cells::Range range, const Clock& clock, Use use);
   [[nodiscard]] std::span<Value> values(uint32_t place, Cells::Range range) {
@@ -68,7 +69,7 @@ class ModelMemory {
   };
   struct Cell {
     Use write;
-    int32_t reads = -1;  ///< since the last write
+    int32_t reads = -1;  ///< index of the first read since the last write
   };
   std::vector<uint32_t> first_;  // by place
   std::vector<Value> values_;

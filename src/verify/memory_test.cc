@@ -1,4 +1,4 @@
-// Uses of memory that nothing orders, and the cells into which slices fall.
+// Tests the detection of unordered uses of memory, and the division of slices into cells.
 #include "verify/memory.h"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr Cells::Range kAll{0, 4};
 
-// What knows of completions of one thread.
+// A clock that knows `count` completions of `thread`.
 Clock knowing(ThreadId thread, uint32_t count) {
   Clock clock;
   clock.set(thread, count);
@@ -55,7 +55,7 @@ TEST_CASE("a write conflicts with every read since the last one, and with that")
   CHECK(before->index == 30);
   known.set(3, 1);
   CHECK(memory.write(place, kAll, known, {2, 1, 20}) == nullptr);
-  // Those reads are over: whoever knows of the write knows of them.
+  // The write came after those reads, so to know of the write is to know of them.
   CHECK(memory.write(place, kAll, knowing(2, 1), {5, 1, 50}) == nullptr);
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("an instruction may write what it reads itself, and no other may") {
   const Use* before = memory.write(place, kAll, knowing(1, 1), {3, 1, 30});
   REQUIRE(before != nullptr);
   CHECK(before->index == 20);
-  // The next one of the same thread is another.
+  // A later instruction of the same thread is another user.
   const uint32_t other = memory.add(4);
   CHECK(memory.read(other, kAll, {}, own) == nullptr);
   CHECK(memory.write(other, kAll, {}, {1, 2, 11}) != nullptr);
@@ -91,7 +91,7 @@ TEST_CASE("uses of other cells, and of other places, are none of a use's busines
   CHECK(memory.write(place, {0, 2}, {}, {1, 1, 10}) == nullptr);
   CHECK(memory.write(place, {2, 4}, {}, {2, 1, 20}) == nullptr);
   CHECK(memory.write(other, kAll, {}, {3, 1, 30}) == nullptr);
-  CHECK(memory.write(place, {2, 2}, {}, {4, 1, 40}) == nullptr);  // nothing
+  CHECK(memory.write(place, {2, 2}, {}, {4, 1, 40}) == nullptr);  // an empty range
   CHECK(memory.read(place, {1, 3}, knowing(1, 1), {5, 1, 50})->index == 20);
   memory.values(place, {1, 2})[0] = {7, 3};
   CHECK(memory.values(place, kAll)[1] == Value{7, 3});
@@ -114,8 +114,8 @@ TEST_CASE("slices are cut where some region of that block begins or ends, on any
   codes[1].list = {one};
   const Cells cells(problem, codes);
   CHECK(cells.size(0, part(0, {0, 1}, {1, 1})) == 1);
-  CHECK(cells.size(0, part(1, {0, 1}, {1, 1})) == 4);  // at 1/3, 1/2, 2/3
-  // What rank 1 has to give is block 1.
+  CHECK(cells.size(0, part(1, {0, 1}, {1, 1})) == 4);  // cut at 1/3, 1/2, 2/3
+  // Rank 1's input is block 1.
   CHECK(cells.size(1, {plan::Buffer::Input, 0}) == 4);
   CHECK(cells.size(0, {plan::Buffer::Input, 0}) == 1);
   const Cells::Range range = cells.range(0, part(1, {1, 3}, {2, 3}));

@@ -18,7 +18,7 @@ bool is_post(const Instruction& one) {
   return info_of(one.op).is(OpcodeInfo::kMessage);
 }
 
-// Whether the order of two neighbours of a queue says something.
+// Whether swapping two neighbours of a queue changes the meaning.
 bool order_matters(const Instruction& first, const Instruction& second) {
   const bool calls = info_of(first.op).is(OpcodeInfo::kCollective) &&
                      info_of(second.op).is(OpcodeInfo::kCollective);
@@ -134,7 +134,7 @@ MutationReport try_mutants(const Problem& problem, const Codes& codes, uint64_t 
   MutationReport report;
   Codes changed = codes;
   for (report.made = 0; report.made < std::min<uint64_t>(n, mutants.size()); ++report.made) {
-    // The first `made` were tried.
+    // The first `made` entries have been tried.
     std::swap(mutants[report.made],
               mutants[report.made + random() % (mutants.size() - report.made)]);
     const Mutant& mutant = mutants[report.made];

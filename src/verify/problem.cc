@@ -1,4 +1,4 @@
-// What a call's lengths say of its slices.
+// Derives slices and block lengths of a call.
 #include "verify/problem.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ size_t Problem::bytes_of(int rank, const plan::Region& region, uint32_t k) const
 uint64_t unit_of(const plan::Spec& spec, int n_ranks, int rank, const plan::Region& region) {
   const bool encoded_gather = spec.collective == Collective::AllGather && !spec.encoding.is_none();
   if (encoded_gather || (plan::is_pairwise(spec.collective) && !spec.uneven)) {
-    return 0;  // all are alike
+    return 0;  // all blocks are alike
   }
   const auto own = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(n_ranks);
   const bool input = region.buffer != plan::Buffer::Output;

@@ -1,5 +1,5 @@
-// The rings of a job as the verifier sees them: one for each lane and direction, each used by the
-// rules of both of its ends.
+// The verifier's model of a job's rings: one per lane and direction, checked against the rules of
+// both ends.
 #pragma once
 
 #include <string>
@@ -10,34 +10,34 @@
 
 namespace hetccl::verify {
 
-/// A message of a slice of a call, by its number on the sender's side.
+/// A message in one slice of a call, with the sender's number.
 struct RingMessage {
-  uint32_t slice = 0;  ///< of all calls
+  uint32_t slice = 0;  ///< numbered over all calls
   uint16_t message = 0;
   bool operator==(const RingMessage&) const = default;
 };
 
-/// One direction of one window. A returned text names the broken rule; null means none.
+/// One direction of one window. Functions return the broken rule as a text, or null.
 class RingCheck {
  public:
   explicit RingCheck(size_t bytes) : bytes_(bytes), ring_(bytes) {}
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
-  /// The writer takes the next place; it may go on once `credit` reaches what this returns.
+  /// Takes the writer's next place. Returns the credit that the writer must wait for.
   uint32_t reserve(RingMessage message, size_t bytes, Use use);
   [[nodiscard]] uint32_t credit() const { return acknowledged_; }
   const char* write(RingMessage message, const Clock& clock, Use use);
-  /// The header leaves.
+  /// Records that the header leaves.
   const char* send(RingMessage message, const Clock& clock);
-  /// The header has arrived: known to whoever knows `use`.
+  /// Records that the header has arrived; to know `use` is to know that.
   const char* receive(RingMessage message, Use use);
-  /// The reader finds the next place.
+  /// Records that the reader takes the next place.
   void locate(RingMessage message) { located_.push_back(message); }
   const char* read(RingMessage message, const Clock& clock, Use use);
   const char* acknowledge(RingMessage message, const Clock& clock);
-  /// What a message consists of; it has a place.
+  /// Values of a message, which must have a place.
   [[nodiscard]] std::vector<Value>& values(RingMessage message) { return find(message)->values; }
-  /// After all calls.
+  /// Checks the ring after all calls.
   [[nodiscard]] const char* check_end() const;
 
  private:

@@ -1,4 +1,4 @@
-// Each rule of a ring, broken once.
+// Breaks each rule of a ring once.
 #include "verify/ring_check.h"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kRing = 4096, kBytes = 1000;
 constexpr RingMessage kFirst{0, 0}, kSecond{0, 1};
-// What the ends' threads have completed: the writer's 1, the wire's 2, the reader's 3.
+// Completions of the threads of both ends: thread 1 is the writer's, 2 the wire's, 3 the reader's.
 constexpr Use kReserved{1, 1, 10}, kWritten{1, 2, 11}, kReceived{2, 1, 20}, kRead{3, 1, 30};
 
 Clock knowing(const Use& use) {
@@ -23,7 +23,7 @@ std::string text(const char* fault) {
   return fault == nullptr ? "none" : fault;
 }
 
-// A ring in which the first message has come as far as `last`.
+// A ring whose first message has reached stage `last`.
 enum class Stage { Reserved, Written, Sent, Received, Located, Read, Acknowledged };
 std::unique_ptr<RingCheck> at(Stage last) {
   auto ring = std::make_unique<RingCheck>(kRing);
@@ -56,7 +56,7 @@ TEST_CASE("a place is taken before it is written") {
   RingCheck ring(kRing);
   CHECK(text(ring.write(kFirst, {}, kWritten)) == "writes into a ring where it has no place");
   ring.reserve(kFirst, kBytes, kReserved);
-  // By somebody who may not know of it.
+  // By an instruction that may not know of the place.
   CHECK(text(ring.write(kFirst, {}, kWritten)) == "writes into a ring where it has no place");
   CHECK(text(ring.write(kSecond, knowing(kReserved), kWritten)) ==
         "writes into a ring where it has no place");
@@ -138,7 +138,7 @@ TEST_CASE("at the end all messages are acknowledged, and no place was found in v
 
 TEST_CASE("the writer waits for credit once the ring is full") {
   RingCheck ring(kRing);
-  // 1000 bytes take 1024: four fit, and the fifth takes the place of the first.
+  // 1000 bytes take 1024: four messages fit, and the fifth reuses the place of the first.
   for (uint16_t i = 0; i < 4; ++i) CHECK(ring.reserve({0, i}, kBytes, kReserved) == 0);
   CHECK(ring.reserve({0, 4}, kBytes, kReserved) == 1);
   CHECK(ring.credit() == 0);

@@ -1,4 +1,4 @@
-// What one rank knows of the lengths of a call's blocks.
+// One rank's knowledge of the lengths of a call's blocks.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,13 @@
 
 namespace hetccl::verify {
 
-/// Owns what `shape` refers to.
+/// Owns the memory that `shape` refers to.
 struct OwnShape {
   OwnShape(const plan::Spec& spec, const topology::Topology& topology, int rank,
            const Options& options);
 
-  std::vector<uint64_t> inputs, outputs;  ///< lengths; of an even call none
-  std::vector<uint64_t> offsets;          ///< how a call is cut does not depend on them
+  std::vector<uint64_t> inputs, outputs;  ///< lengths; empty for an even call
+  std::vector<uint64_t> offsets;          ///< all zero: they do not affect the cut
   lower::CallShape shape;
 };
 

@@ -11,7 +11,7 @@ using lower::Ring;
 using testing::check_fault;
 using testing::fault;
 
-/// Clusters of one host: A on devices, the others' ranks share windows with those.
+/// Clusters on one host: A on devices; the other ranks share windows with A's.
 topology::Topology on_one_host(const char* layout) {
   std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
   for (topology::RankInfo& info : infos) {
@@ -65,7 +65,7 @@ TEST_CASE("a reader in place that starts later than the ring keeps messages") {
   options.most_ring_bytes = 4 * kManySlices.slice_bytes;
   const Lowered small = lower_all(spec, topology, plans, options).value();
   CHECK(fault(small) == "none");
-  // The large ring's Code, whose messages fit into the small one as well.
+  // Uses the Code for the large ring, whose messages fit into the small one too.
   for (size_t rank : {0, 1}) {
     CHECK(small.problem.geometries[rank].lanes[0].recv_in_ring);
     CHECK(large.problem.geometries[rank].lanes[0].recv_in_ring);

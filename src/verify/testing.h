@@ -1,4 +1,4 @@
-// For verify's unit tests: what the verifier says of a call.
+// Helper for verify's unit tests: the verdict on a call.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 
 namespace hetccl::verify::testing {
 
-/// The verifier's message about a call's Code; "none" where it passes.
+/// Returns the verifier's message about a call's Code, or "none".
 inline std::string fault(const Lowered& lowered) {
   const Status status = check_code(lowered.problem, lowered.codes);
   return status.ok() ? "none" : status.message();

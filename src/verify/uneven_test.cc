@@ -14,19 +14,19 @@ using testing::check_fault;
 using testing::fault;
 
 constexpr uint64_t kSlice = 128;  // elements
-#if defined(HETCCL_UNDER_ASAN)    // which slows the verifier down tenfold
+#if defined(HETCCL_UNDER_ASAN)    // the verifier is ten times slower there
 constexpr uint64_t kOneInUneven = 6;
 #else
 constexpr uint64_t kOneInUneven = 1;
 #endif
 
-/// All ranks on devices, so that messages are staged and slices fixed.
+/// All ranks on devices, so that messages are staged and slices are fixed.
 topology::Topology on_uneven_devices(const char* layout, int64_t window = 0) {
   std::vector<topology::RankInfo> infos = test::layout_topology(layout).infos();
   for (topology::RankInfo& info : infos) {
     info.host_access = false;
     if (window == 0) continue;
-    info.label = info.host;  // clusters of one host
+    info.label = info.host;  // all clusters on one host
     info.host = "one";
     info.window_bytes = window;
   }
@@ -47,7 +47,7 @@ Lowered lower_call(const plan::Spec& spec, const topology::Topology& topology,
       .value();
 }
 
-/// Of "AAB": rank 2 has nothing for rank 0, and 3 slices for rank 1, which has 9 for it.
+/// For "AAB": rank 2 has nothing for rank 0 and 3 slices for rank 1, which has 9 slices for rank 2.
 const std::vector<uint64_t> kLengths = {5,   2 * kSlice,
                                         1,  //
                                         700, 0,          9 * kSlice - 1, 0, 2 * kSlice + 1, 77};
@@ -122,7 +122,7 @@ TEST_CASE("all ranks agree on the slices of blocks that all of them know") {
 TEST_CASE("slices that repeat others are left out, the ends of blocks are not") {
   const topology::Topology topology = on_uneven_devices("AB");
   const plan::Spec gather{Collective::AllGather};
-  // The pipeline is 3 deep: 6 slices show all there is to see.
+  // The pipeline is 3 deep, so 6 slices show all cases.
   const Lowered even = lower_call(gather, topology, {});
   const uint32_t enough = std::max(even.codes[0].n_slots, even.codes[0].last_lag) + 2;
   Options options = options_of({40 * kSlice + 1, 20 * kSlice + 7});
@@ -142,15 +142,15 @@ TEST_CASE("a block of another length than its message") {
   const topology::Topology topology = on_uneven_devices("AB");
   Lowered lowered = lower_call(kUneven, topology, {1, 3 * kSlice, 2 * kSlice, 0});
   CHECK(fault(lowered) == "none");
-  // Rank 1 takes the message for the block that it keeps.
+  // Rank 1 takes the message to be for the block that it keeps.
   for (lower::LaneMessage& message : lowered.codes[1].messages) {
     if (!message.sends) message.region.block = 1;
   }
   CHECK(fault(lowered) != "none");
 }
 
-// Fewer than of even calls: what a wait orders in the last slices alone is nothing where its block
-// has ended before.
+// A smaller share than of even calls: a wait that matters only in the last slices orders nothing if
+// its block has ended before.
 TEST_CASE("mutants of calls whose blocks all have many slices are rejected") {
   uint64_t made = 0, rejected = 0;
   const std::vector<uint64_t> seeds = fake::sampled_seeds(60, kOneInUneven);
@@ -168,7 +168,7 @@ TEST_CASE("mutants of calls whose blocks all have many slices are rejected") {
     rejected += report.rejected;
   }
   CHECK(made > 5 * seeds.size());
-  // Three of 100 in the whole; a sample has no more of them than the whole.
+  // At most 3 % may survive over all seeds; a sample may have as many as all seeds.
   const auto all = static_cast<double>(made) * 60 / static_cast<double>(seeds.size());
   CHECK(static_cast<double>(made - rejected) <= 0.03 * std::max(all, static_cast<double>(made)));
 }

@@ -12,7 +12,7 @@ Status check_code(const Problem& problem, const Codes& codes) {
     HETCCL_TRY(check_instructions(codes[static_cast<size_t>(rank)], rank));
   }
   HETCCL_ASSIGN(const Matching matching, match(problem, codes));
-  // The second call waits for the first one's buffers, or runs beside it.
+  // The second call waits for the first one's buffers (one set), or runs beside it (two sets).
   const Launch call{&problem, &codes, &matching};
   const Launch both[] = {call, call};
   HETCCL_TRY(run_machine(both, {.in_place = false, .buffer_sets = 1}));

@@ -1,4 +1,4 @@
-// Faults seeded into good plans, one of each kind: the verifier must see each, for the right
+// Seeds faults into good plans, one of each kind: the verifier must report each, for the right
 // reason.
 #include "verify/verify.h"
 
@@ -39,7 +39,7 @@ std::string fault(const Spec& spec, const topology::Topology& topology, const Pl
   return verified.ok() ? "none" : verified.status().message();
 }
 
-/// The `n`-th step of a kind.
+/// Index of the `n`-th step of a kind.
 size_t find(const RankPlan& plan, StepKind kind, int n = 0) {
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     if (plan.steps[s].kind == kind && n-- == 0) return s;
@@ -56,7 +56,7 @@ void erase(RankPlan& plan, size_t step) {
   }
 }
 
-/// Two neighbours trade places.
+/// Swaps two neighbouring steps.
 void swap_steps(RankPlan& plan, size_t first) {
   std::swap(plan.steps[first], plan.steps[first + 1]);
   for (Step& s : plan.steps) {
@@ -105,7 +105,7 @@ TEST_CASE("an exchange whose ranks list different messages") {
   };
   const auto is_received = [](const plan::TransferRegion& one) { return !one.send; };
   Plans plans = good;
-  transfers(plans, 0).pop_back();  // what rank 1 sends to it
+  transfers(plans, 0).pop_back();  // rank 1's message to it
   check_fault(fault(kUnevenAllToAll, topology, plans),
               "unmatched: message 0 from rank 1 to rank 0 in rank 1, step");
   std::erase_if(transfers(plans, 1), [](const auto& one) { return one.send && one.peer == 0; });
@@ -212,7 +212,7 @@ TEST_CASE("who uses one block of a run uses all: blocks of a shorter slice lie e
   const topology::Topology topology = test::layout_topology("AB");
   Plans plans = test::plan_all(kAllToAll, topology);
   for (RankPlan& plan : plans) plan.slicing = plan::Slicing::Agreed;
-  // Rank 0 copies one block through scratch after it has copied what it received.
+  // Rank 0 copies one block through scratch after it has copied the received block.
   RankPlan& plan = plans[0];
   plan.scratch_blocks = 2;
   erase(plan, find(plan, StepKind::Copy));
@@ -290,7 +290,7 @@ TEST_CASE("a vendor's reduce that adds one part twice, or an identity for a part
   const topology::Topology topology = topology::Topology::build(infos).value();
   const Plans good = test::plan_all(kAllReduce, topology);
   CHECK(fault(kAllReduce, topology, good) == "none");
-  // The second vendor call adds what arrived. Of its shards, each rank roots one.
+  // The second vendor call adds the arrived parts. Each rank is the root of one of its shards.
   const size_t add = find(good[0], StepKind::CclReduce, 1);
   Plans plans = good;
   for (ShardRegion& shard : plans[0].steps[add].shards) {
@@ -348,7 +348,7 @@ TEST_CASE("a cyclic wait: both ends receive before they send") {
 }
 
 TEST_CASE("a cyclic wait that closes only where all streams are one queue") {
-  // Of devices, whose copies out and in are on streams.
+  // Ranks on devices, whose copies out and in are on streams.
   std::vector<topology::RankInfo> infos = test::layout_topology("AB").infos();
   for (topology::RankInfo& info : infos) info.host_access = false;
   const topology::Topology topology = topology::Topology::build(infos).value();
@@ -364,8 +364,9 @@ TEST_CASE("a cyclic wait that closes only where all streams are one queue") {
 TEST_CASE("a cyclic wait that closes only through vendor calls") {
   const topology::Topology topology = test::layout_topology("AABB");
   Plans plans = test::plan_all(kAllReduce, topology);
-  // Rank 0 enters its cluster's call once rank 2's partial is here, which waits for rank 3 to enter
-  // that cluster's call: which it does once rank 1's partial is there, which waits for rank 0.
+  // Rank 0 enters its cluster's call once rank 2's partial has arrived, which waits for rank 3 to
+  // enter that cluster's call. Rank 3 enters once rank 1's partial has arrived, which waits for
+  // rank 0.
   for (size_t rank : {size_t{0}, size_t{3}}) {
     REQUIRE(find(plans[rank], StepKind::Recv) == 2);
     swap_steps(plans[rank], 1);

@@ -49,7 +49,7 @@ def names_in(text: str) -> list[str]:
 
 
 def closure(packages: dict[str, dict[str, str]]) -> list[dict[str, str]]:
-    """What WANTED needs."""
+    """Resolves the dependencies of WANTED."""
     found: dict[str, dict[str, str]] = {}
     left = [*WANTED]
     while left:

@@ -32,7 +32,7 @@ void destroy(const std::vector<hetcclComm_t>& comms) {
   });
 }
 
-// Of this process, with that name.
+// Number of this process's threads with that name.
 int n_threads(const std::string& name) {
   int found = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -11,7 +11,7 @@ using Counts = std::vector<size_t>;
 constexpr int kRanks = 4;
 constexpr size_t kGap = 3;
 
-// Where blocks begin when some elements lie between them.
+// Offsets of blocks with some elements between them.
 Counts spread(const Counts& counts) {
   Counts displs;
   size_t next = kGap;
@@ -40,7 +40,7 @@ std::vector<float> filled(const Counts& counts, Value&& value) {
   return data;
 }
 
-// What `from` sends to `to` in the call of this number.
+// Elements that `from` sends to `to` in call number `call`.
 size_t length(int call, int from, int to) {
   return static_cast<size_t>((call * 7 + from * 5 + to * 3) % 4) * 250;
 }

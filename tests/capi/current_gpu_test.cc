@@ -1,5 +1,5 @@
-// What the C API does where the process uses a GPU: with a driver that calls itself CUDA's, whose
-// memory no host thread can touch, and whose GPUs cannot be opened.
+// The C API in a process that uses a GPU: with a driver that calls itself CUDA's, whose memory no
+// host thread can touch, and whose GPUs cannot be opened.
 #include <dlfcn.h>
 
 #include <cstdint>

@@ -25,7 +25,7 @@ Bytes random_elements(DataType type, size_t count) {
   return bytes;
 }
 
-// What base/encoding.h makes of `from`, which are codes unless `encodes`.
+// Result of base/encoding.h for `from`, which holds codes unless `encodes`.
 Bytes expected(bool encodes, const Bytes& from, size_t count, DataType type, const char* text) {
   const Encoding encoding = parse_encoding(text).value();
   Bytes to(encodes ? encoded_bytes(encoding, count) : count * size_of(type));

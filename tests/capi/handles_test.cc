@@ -1,4 +1,4 @@
-// Whatever is passed, the C API answers with a code and a text: it never crashes and never throws.
+// The C API answers any argument with a code and a text: it never crashes and never throws.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ hetcclComm_t lone_rank() {
   return comm;
 }
 
-// What every function that takes a communicator says to `comm`; "" when all agree on `expected`.
+// Answer of every function that takes a communicator to `comm`; "" if all agree on `expected`.
 std::string all_calls(hetcclComm_t comm, hetcclResult_t expected) {
   float data[4] = {};
   int number = 0;

@@ -323,7 +323,7 @@ TEST_CASE("what is wrong with a shrink is said, and the communicator goes on") {
     CHECK(all_are(data, 3));
   });
 
-  // What has failed leaves nothing behind that the next one would take for its own.
+  // A failed attempt leaves nothing that the next one could take for its own.
   on_all_ranks(3, [&](int rank) {
     if (rank == 1) return;
     hetcclComm_t part = nullptr;

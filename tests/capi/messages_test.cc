@@ -233,7 +233,7 @@ TEST_CASE("a send that meets another receive is an error on both ranks") {
   on_all_ranks(2, [&](int rank) {
     hetcclComm_t comm = comms[static_cast<size_t>(rank)];
     std::vector<float> data(rank == 0 ? 12 : 10);
-    // What is sent may have gone before anybody sees that nobody wants it.
+    // The message may have left before the sender learns that it will not be received.
     if (rank == 0) static_cast<void>(send(data, 1, comm));
     if (rank == 1) CHECK(recv(data, 0, comm) == hetcclInvalidUsage);
     CHECK(failed(comm) == hetcclInvalidUsage);

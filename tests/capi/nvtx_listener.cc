@@ -1,5 +1,5 @@
-// What a tool is to NVTX: a library that it loads by NVTX_INJECTION64_PATH, with functions to call.
-// It keeps the names of ranges as they open and close, and its test asks for them.
+// A tool for NVTX: a library that it loads by NVTX_INJECTION64_PATH, with functions to call. It
+// records the names of ranges as they open and close, for its test.
 #include <nvtx3/nvToolsExt.h>
 
 #include <mutex>
@@ -47,7 +47,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
   return 1;
 }
 
-// What has been seen since it was last asked for.
+// Returns the ranges seen since the last call.
 extern "C" __attribute__((visibility("default"))) const char* seen_ranges() {
   static std::string answer;
   std::lock_guard lock(mutex);

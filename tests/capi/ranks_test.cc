@@ -238,7 +238,7 @@ TEST_CASE("destroy against a blocking call, an abort and a query on other thread
   for (int round = 0; round < 20; ++round) {
     CAPTURE(round);
     const auto comms = join(2, round % 2 == 0);
-    // Who destroys first leaves the other to its deadline.
+    // The rank that destroys first leaves the other to wait until its deadline.
     for (auto* comm : comms) REQUIRE(hetcclCommSetTimeout(comm, 200) == hetcclSuccess);
     std::vector<hetccl::fake::Thread> threads;
     for (auto* comm : comms) {

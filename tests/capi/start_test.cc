@@ -26,7 +26,7 @@ hetcclCall_t call_of(hetcclFunction_t function, const void* send, void* recv, si
   return call;
 }
 
-// Of rank `rank`: `blocks` blocks of floats that tell it and their place.
+// Input of rank `rank`: `blocks` blocks of floats that identify the rank and their place.
 Floats input_of(int rank, size_t blocks) {
   Floats data(blocks * kCount);
   for (size_t i = 0; i < data.size(); ++i)
@@ -44,7 +44,7 @@ void reset(Buffers& buffers, int rank) {
   std::fill(buffers.recv.begin(), buffers.recv.end(), -1.0F);
 }
 
-// What the function of each call does to the same buffers.
+// Calls the function that each call stands for, with the same buffers.
 hetcclResult_t call_function(const hetcclCall_t& call, hetcclComm_t comm) {
   const auto [type, op, root] = std::tuple(call.datatype, call.op, call.root);
   const void* const from = call.sendbuff;

@@ -23,7 +23,7 @@ inline constexpr int64_t kLimitMs = fake::kHangMs;
 
 using fake::on_all_ranks;
 
-/// Of all communicators in this program, unless a test says otherwise.
+/// Settings of all communicators in this program, unless a test changes them.
 inline const bool kSettings = [] {
   setenv("HETCCL_INIT_TIMEOUT_MS", std::to_string(kLimitMs).c_str(), 1);
   setenv("HETCCL_LIVENESS_MS", std::to_string(fake::patient_ms(2000)).c_str(), 1);

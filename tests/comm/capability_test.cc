@@ -1,4 +1,4 @@
-// What one rank cannot do is refused on every rank before the call is counted.
+// A call that one rank cannot do is refused on every rank before it is counted.
 #include <doctest/doctest.h>
 
 #include <functional>

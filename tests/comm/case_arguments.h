@@ -1,4 +1,4 @@
-// What a rank passes for a random case (fake/cases.h).
+// Arguments that a rank passes for a random case (fake/cases.h).
 #pragma once
 
 #include <cstdint>

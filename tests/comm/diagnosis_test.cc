@@ -1,4 +1,4 @@
-// What communicators tell of themselves: dumps of their last operations, traces of their steps.
+// Diagnosis of communicators: dumps of their last operations, traces of their steps.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 

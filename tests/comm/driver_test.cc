@@ -1,5 +1,5 @@
 // A free of the program's holds the driver's lock until the device has drained, as CUDA's does.
-// Whatever hetccl asks the driver for meanwhile must not keep it from moving what the device waits
+// Driver calls that hetccl makes meanwhile must not stop it from moving data that the device waits
 // for.
 #include <doctest/doctest.h>
 
@@ -32,7 +32,7 @@ std::vector<Config> two_clusters() {
   return configs;
 }
 
-// What one rank calls, each kind on a stream of its own.
+// One rank's calls, each kind on a stream of its own.
 class Calls {
  public:
   Calls(int rank, fake::FakeDevice& device, Communicator& communicator)
@@ -50,7 +50,7 @@ class Calls {
         communicator_.dispatch().start({all, summed_, summed_}, {.stream = sums_->native()});
     CHECK_MESSAGE(ticket.ok(), ticket.status().message());
   }
-  // Of rank 0 to rank 1.
+  // Sends a message from rank 0 to rank 1.
   void exchange() {
     const exec::Message message{rank_ == 0, 1 - rank_, message_, DataType::Float32, kSummed};
     const auto ticket =

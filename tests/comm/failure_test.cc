@@ -233,7 +233,7 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       const auto took = steady_clock().now() - begin;
       CHECK(took < fake::kHang);
       if (r == 0) CHECK(took >= std::chrono::seconds(5));
-      // What goes on then finds its memory where it was.
+      // Work that goes on then still finds its memory.
       flag->word.store(1, std::memory_order_release);
       CHECK(device.synchronize(fake::kHang));
       device.free(memory);

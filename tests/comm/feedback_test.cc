@@ -31,7 +31,7 @@ bool has_equal_bits(const Floats& one, const Floats& other) {
 /// One tensor that a job sums again and again.
 class Tensor {
  public:
-  /// Of `block` elements, or so many for each rank where the sum is scattered.
+  /// A tensor of `block` elements, or of `block` for each rank if the sum is scattered.
   Tensor(Ranks& ranks, Collective collective, RedOp op, size_t block)
       : ranks_(ranks),
         signature_{collective, DataType::Float32, op, 0, block},

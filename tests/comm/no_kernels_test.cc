@@ -55,7 +55,7 @@ constexpr fake::FakeOptions kNoKernels{.max_delay_us = 20, .kernels = false};
 
 using Bytes = std::vector<std::byte>;
 
-// What the rank gets of an encoded call, and its residual behind it.
+// The rank's result of an encoded call, followed by its residual.
 Bytes encoded_call(const Signature& signature, int rank, fake::FakeDevice& device,
                    Communicator& communicator, device::Stream& stream) {
   const size_t width = size_of(signature.type);

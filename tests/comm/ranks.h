@@ -38,7 +38,7 @@ class Ranks {
     return communicators_[static_cast<size_t>(rank)];
   }
   [[nodiscard]] const std::vector<std::string>& labels() const { return labels_; }
-  /// Of the latest communicator.
+  /// Id of the latest communicator.
   [[nodiscard]] const bootstrap::UniqueId& id() const { return id_; }
 
  private:

@@ -328,7 +328,7 @@ TEST_CASE("encoded all-gathers give what the encoding makes of each block, on al
   }
 }
 
-// What is chosen without an encoding may have none.
+// An algorithm that is chosen without an encoding may lack an encoded form.
 TEST_CASE("long encoded calls over many clusters") {
   Config config;
   config.wire = config.wire_gather = "int8";

@@ -341,7 +341,7 @@ TEST_CASE("one who knows the key and stops in the middle of TLS holds nobody up"
   const bootstrap::Invitation job = invitation(ranks);
   for (const size_t of_tls : {0UL, 3UL, 40UL}) {
     Fd fd = dial(coordinator_of(ranks));
-    // What the dialer says is passed on by hand.
+    // The test passes on the dialer's bytes by hand.
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
     const Fd dialer(ends[0]), middle(ends[1]);

@@ -1,4 +1,4 @@
-// What a collective costs its device once it has been called a few times: work, and nothing else.
+// The calls that a collective makes on its device once it has been made a few times: only its work.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -26,7 +26,8 @@ struct Case {
   bool apart, shm;
 };
 
-// What the second half of some batches makes, of one call each, all of which are in flight at once.
+// Objects that the device makes in the second half of some batches, of one call each, all in flight
+// at once.
 template <typename Arguments>
 uint64_t makes(fake::FakeDevice& device, Communicator& communicator, device::Stream& stream,
                const Arguments& arguments) {

@@ -313,7 +313,7 @@ class WithTold {
 TEST_CASE("tuning: the library of one cluster is told the same on all ranks, and does it faster") {
   std::string tuning;
   bool found = false;
-  // Where the machine is busy, a search may end early, or with what only seemed fast.
+  // On a busy machine a search may end early, or with a setting that only seemed fast.
   for (int attempt = 0; !found && attempt < (kSanitized ? 1 : 5); ++attempt) {
     WithTold with;
     const Folder folder;

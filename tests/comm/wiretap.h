@@ -29,7 +29,7 @@ class Wiretap {
   /// Whether `bytes` have been seen on any connection, either way.
   [[nodiscard]] bool has_seen(std::string_view bytes);
   [[nodiscard]] size_t bytes_seen();
-  /// What the first connection's dialer has said so far.
+  /// Bytes that the first connection's dialer has sent so far.
   [[nodiscard]] std::vector<uint8_t> first_dialer();
   /// From now on flips one bit of what is next said on each connection to `port`, or (`other`) on
   /// each to any other port.

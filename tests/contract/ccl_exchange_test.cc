@@ -1,4 +1,4 @@
-// What every Library of the ccl seam that supports `exchange` must do with lists of messages.
+// Rules for `exchange` that every Library of the ccl seam which supports it must follow.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -106,7 +106,7 @@ std::vector<Message> all_to_all(int n, Count&& count) {
   return messages;
 }
 
-// Of any number, between any ranks, small and large, and repeated.
+// Any number of messages between any ranks, small and large, repeated too.
 std::vector<Message> random_messages(int n, uint64_t seed, size_t largest) {
   std::mt19937_64 random(seed);
   const auto rank = [&] { return static_cast<int>(random() % static_cast<uint64_t>(n)); };

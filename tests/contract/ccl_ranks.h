@@ -1,4 +1,4 @@
-// What the suites of the ccl seam share: ranks as threads, on the host device and on the
+// Helpers that the suites of the ccl seam share: ranks as threads, on the host device and on the
 // asynchronous fake device.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What every Library of the ccl seam must do.
+// Rules that every Library of the ccl seam must follow.
 #include "ccl/ccl.h"
 
 #include <doctest/doctest.h>

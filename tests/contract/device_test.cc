@@ -1,5 +1,5 @@
-// What every Device must do, run on the host, on the asynchronous fake device, and on GPUs
-// (HETCCL_TEST_GPU=1: on them alone).
+// Rules that every Device must follow, tested on the host, on the asynchronous fake device, and on
+// GPUs (HETCCL_TEST_GPU=1: only on them).
 #include "device/device.h"
 
 #include <doctest/doctest.h>

@@ -37,7 +37,7 @@ int64_t switches() {
   return usage.ru_nvcsw;
 }
 
-// Of this process in a while in which nobody comes, once all have begun to wait.
+// Context switches of this process while nobody connects, once all have begun to wait.
 int64_t idle_switches() {
   std::this_thread::sleep_for(milliseconds(200));
   const int64_t before = switches();

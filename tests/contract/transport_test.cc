@@ -1,5 +1,5 @@
-// What every transport must do. Ranks are threads or just objects of one thread: nothing in a
-// transport may care.
+// Rules that every transport must follow. Ranks are threads, or just objects of one thread: a
+// transport must not depend on which.
 #include "transport/transport.h"
 
 #include <arpa/inet.h>

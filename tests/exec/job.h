@@ -77,9 +77,10 @@ class JobRank {
   /// The result of the `index`-th enqueued case.
   std::vector<std::byte> result(size_t index);
   void abort();
-  /// Of the programs that ran, a target that is not the one that is proven; "" where all are.
+  /// Finds, among the programs that ran, a target that differs from the proven one; "" if there is
+  /// none.
   [[nodiscard]] std::string find_unproven_target() const;
-  /// Of a library whose abort is late.
+  /// Lets the delayed abort of a library begin.
   void enter_abort();
   /// Waits until nothing is in flight; false after `fake::kHang`.
   bool drained();
@@ -133,7 +134,7 @@ class Job {
   /// Runs the cases, all enqueued before the first is waited for, and checks every rank's result.
   /// "" or what was wrong.
   std::string run(const std::vector<fake::Case>& tests);
-  /// Of what is enqueued from now on.
+  /// Sets the deadline of operations that are enqueued from now on.
   void set_deadline(Duration deadline) { options_.deadline = deadline; }
   [[nodiscard]] JobRank& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
   [[nodiscard]] int n_ranks() const { return static_cast<int>(ranks_.size()); }

@@ -188,7 +188,7 @@ class Rank {
     engine_->exclusively([&] { executor_->abort(); });
     engine_->notify();
   }
-  /// What is not as it was sent; "" when nothing is.
+  /// Describes received data that differs from the sent; "" if none does.
   std::string differences() {
     for (const auto& [memory, letter] : received_) {
       Bytes got(letter.bytes());

@@ -126,7 +126,7 @@ TEST_CASE("what is refused is not asked for again, and freed memory is let go of
     memory.hold(made, 1, holds);
     holds.clear();
   }
-  // What was refused was forgotten meanwhile, and is asked for again.
+  // The refusal was forgotten meanwhile, so the cards are asked again.
   CHECK(cards.known == std::multiset{static_cast<std::byte*>(made)});
   device->free(made);
 }

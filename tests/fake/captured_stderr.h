@@ -1,4 +1,4 @@
-// What a piece of a test writes to stderr, the log above all.
+// Captures the stderr of a piece of a test, above all the log.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ class CapturedStderr {
   }
   CapturedStderr(const CapturedStderr&) = delete;
   CapturedStderr& operator=(const CapturedStderr&) = delete;
-  /// What has come so far.
+  /// Text captured so far.
   [[nodiscard]] std::string text() const {
     struct stat status{};
     fstat(memory_, &status);

@@ -27,8 +27,8 @@ struct Case {
 std::vector<std::string> random_labels(std::mt19937_64& random, int max_ranks, int max_clusters);
 /// A collective over `labels`.
 Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint64_t max_count);
-/// What the ranks of `labels` would publish if all were on one host, where some are far from any
-/// network card.
+/// Infos that the ranks of `labels` would publish on one host, where some are far from any network
+/// card.
 std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels);
 
 /// The elements that go from `from` to `to`: of reductions, `to`'s part of what `from` has.
@@ -36,23 +36,23 @@ uint64_t block_length(const Case& test, int from, int to);
 /// The lengths of the blocks that `rank` passes and gets, one after the other in its buffers.
 std::vector<uint64_t> send_counts(const Case& test, int rank);
 std::vector<uint64_t> recv_counts(const Case& test, int rank);
-/// Where blocks of these lengths begin.
+/// Offsets of contiguous blocks of these lengths.
 std::vector<uint64_t> packed(const std::vector<uint64_t>& counts);
 /// Elements of a rank's buffers, and where its own block begins in each.
 size_t send_elements(const Case& test, int rank);
 size_t recv_elements(const Case& test, int rank);
-/// Where the two buffers begin, in elements, when they share memory.
+/// Offsets of the two buffers, in elements, if they share memory.
 struct InPlace {
   size_t send = 0, recv = 0;
 };
 InPlace in_place(const Case& test, int rank);
 /// Does `rank` get a result?
 bool receives(const Case& test, int rank);
-/// What `rank` multiplies by in a PreMulSum.
+/// Factor of `rank` in a PreMulSum.
 Factor factor_of(const Case& test, int rank);
 /// Small integers (of the signature's type) for one rank.
 std::vector<std::byte> input_of(const Case& test, int rank);
-/// What `rank` must hold afterwards, given all inputs; nothing where it receives nothing.
+/// Expected output of `rank`, given all inputs; empty if it receives nothing.
 std::vector<std::byte> expected_of(const Case& test, int rank,
                                    const std::vector<std::vector<std::byte>>& inputs);
 

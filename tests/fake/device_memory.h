@@ -23,7 +23,8 @@ class DeviceMemory {
   void free(void* memory);
   /// The memfd that holds it.
   Result<device::DmaBuf> export_memory(const device::Allocation& allocation) const;
-  /// Where `address` can be touched; addresses outside (pinned memory) are returned as they are.
+  /// An address at which `address` can be accessed; addresses outside (pinned memory) are returned
+  /// unchanged.
   [[nodiscard]] std::byte* alias(const void* address) const;
 
  private:

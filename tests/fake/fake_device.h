@@ -51,7 +51,8 @@ class FakeDevice : public device::Device {
   /// Copies between host and device memory at once; the caller knows that no stream uses it.
   virtual void upload(void* device_memory, const void* host, size_t bytes) = 0;
   virtual void download(void* host, const void* device_memory, size_t bytes) = 0;
-  /// Where a transport that reaches the device's memory finds it; other memory as it is.
+  /// An address through which a transport can reach the device's memory; other memory is returned
+  /// unchanged.
   [[nodiscard]] virtual void* reach(void* memory) const = 0;
   /// Whether all streams say that they record a graph; what is enqueued runs all the same.
   virtual void set_capturing(bool capturing) = 0;

@@ -34,7 +34,7 @@ class FakeNccl {
   bool registers = true;            ///< memory; as NCCL does not where NCCL_LOCAL_REGISTER=0 is set
   std::atomic<bool> blocks{false};  ///< all-reduces and sends wait for an abort, as for lost ranks
 
-  /// What was called since the last `take`.
+  /// Returns the calls since the last `take`.
   std::vector<std::string> take() {
     std::lock_guard lock(mutex_);
     return std::exchange(calls_, {});

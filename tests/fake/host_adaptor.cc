@@ -117,7 +117,7 @@ void destroy(void* communicator) {
   delete member;
 }
 
-// Of one type what an adaptor may lack.
+// Lacks some operators of one type, as an adaptor may.
 int reduces(hetcclDataType_t type, hetcclRedOp_t) {
   return type == hetcclFloat16 ? 0 : 1;
 }

@@ -5,7 +5,7 @@
 
 namespace hetccl::fake {
 
-/// Of threads of this process. Lives as long as the process.
+/// An adaptor for threads of this process. Lives as long as the process.
 const hetcclAdaptorTable& host_adaptor();
 
 /// A device whose calls may not be called.

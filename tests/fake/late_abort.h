@@ -12,7 +12,7 @@ class LateAbort final : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
 
-  /// What `abort` left to be done.
+  /// Does the abort that `abort` has postponed.
   void enter_abort() {
     real_->abort();
     entered_.store(true);

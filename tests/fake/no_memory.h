@@ -20,9 +20,9 @@ class NoMemory {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 2;
 
-  /// Of the calling thread.
+  /// Counts allocations of the calling thread.
   explicit NoMemory(int64_t number, int64_t more = 0) : NoMemory(number, more, "") {}
-  /// Of threads of that name, which has at most 15 characters.
+  /// Counts allocations of threads with that name, which has at most 15 characters.
   NoMemory(std::string_view thread, int64_t number, int64_t more = 0)
       : NoMemory(number, more, thread) {}
   ~NoMemory() {
@@ -34,7 +34,7 @@ class NoMemory {
   /// How many were made so far.
   [[nodiscard]] static int64_t made() { return count.load(); }
 
-  /// What operator new does first.
+  /// Called first by operator new.
   static void allocate() {
     if (!active.load(std::memory_order_acquire) || !is_counted()) return;
     const int64_t number = count.fetch_add(1);

@@ -1,4 +1,4 @@
-// What a reduction must give, computed one element at a time and unlike the library computes it.
+// Expected results of reductions, computed one element at a time, and differently from the library.
 #pragma once
 
 #include <cstddef>

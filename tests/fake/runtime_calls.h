@@ -1,4 +1,4 @@
-// What the fake runtimes of runtime_so.cc were called with.
+// Calls that the fake runtimes of runtime_so.cc have received.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct RuntimeCall {
   int count;
   uint64_t arguments[9];
 };
-/// What the next calls do.
+/// Answers of the next calls.
 struct RuntimeAnswers {
   int error = 0, devices = 2;
 };

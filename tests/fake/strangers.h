@@ -27,7 +27,7 @@ namespace hetccl::fake {
 
 using Words = std::vector<uint8_t>;
 
-/// What an honest dialer says first: true in form, and without the secret it leads to nothing.
+/// First words of an honest dialer: valid in form, but useless without the secret.
 inline Words true_hello(const net::Hello& hello) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) return {};

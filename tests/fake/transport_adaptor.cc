@@ -52,7 +52,7 @@ struct Channel {
   uint64_t sent = 0, received = 0;
 };
 
-// Who waits in connect, by what they meet by.
+// A thread that waits in connect, by the id that both ends share.
 struct Waiting {
   Transport* transport;
   int side;

@@ -8,7 +8,7 @@
 
 namespace hetccl::fake {
 
-/// What it does wrong from now on.
+/// Faults of the transport from now on.
 struct TransportFaults {
   size_t address_bytes = 0;    ///< as `open` tells it; 0: the truth
   bool opens_nothing = false;  ///< and says that it has

@@ -65,7 +65,7 @@ class VendorLibrary : public ccl::Library {
   static inline Told* told = nullptr;
   /// By all libraries of this process.
   static inline std::atomic<int> pairs_asked_for{0};
-  /// What both ends of each have said that it may take.
+  /// By id: the limits on blocks that both ends of a communicator have passed.
   static inline std::mutex blocks_mutex;
   static inline std::map<std::string, std::vector<int>> blocks_by_id;
   /// The rank of a pair that gets no communicator.

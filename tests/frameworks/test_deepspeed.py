@@ -241,8 +241,8 @@ def test_options_train_as_one_process_does(stage, zero, tmp_path):
 
 
 def train_scaled(rank, size):
-    """What `train` returns; the samples only of steps that DeepSpeed has not left out, because the
-    scale of the loss made gradients overflow. And how many it has left out."""
+    """Returns the result of `train`, with only the samples of steps that DeepSpeed has not skipped
+    because the loss scale made gradients overflow; and the number of skipped steps."""
     from deepspeed.accelerator import get_accelerator
 
     if not get_accelerator().is_fp16_supported():

@@ -142,7 +142,8 @@ def test_ranks_train_as_one_process_does(manner, tmp_path):
 
 
 def train_and_resume(rank, size, manner, folder):
-    """What is taken, and the weights, of two epochs; and of their rest after two checkpoints."""
+    """Returns the samples and weights of two epochs, and of the rest of them after two
+    checkpoints."""
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     set_environment(rank, size)

@@ -172,7 +172,8 @@ def test_ranks_train_as_one_process_does(kind, plan, tmp_path):
 
 
 def train_and_resume(rank, size, folder):
-    """What is taken, and the weights, of two epochs; and of their rest after each checkpoint."""
+    """Returns the samples and weights of two epochs, and of the rest of them after each
+    checkpoint."""
     set_environment(rank, size)
     settings = {"output_dir": folder, "num_train_epochs": 2}
     whole = []

@@ -1,4 +1,4 @@
-// What a rank sends to all others when a communicator is made.
+// Fuzzes the record that a rank sends to all others when a communicator is made.
 #include "comm/card.h"
 #include "fake/cases.h"
 #include "fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-// What every fuzz target offers. One source, two programs: the smoke program of smoke.cc, which
-// ctest runs, and libFuzzer's (tools/fuzz).
+// Functions that every fuzz target offers. One source makes two programs: the smoke program of
+// smoke.cc, which ctest runs, and libFuzzer's (tools/fuzz).
 #pragma once
 
 #include <algorithm>

@@ -33,7 +33,7 @@ struct Line {
   void say(std::span<const uint8_t> bytes) const {
     (void)::send(far.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // What `end` says goes to `other`'s end and back, as a line between two honest ends.
+  // Passes bytes from `end` to `other`'s end and back, as a line between two honest ends would.
   void pass_on(const Line& other, size_t bytes) const {
     fuzz::Bytes data(bytes);
     const ssize_t got = ::recv(far.get(), data.data(), bytes, 0);

@@ -1,4 +1,4 @@
-// What the ends of a channel by a net plug-in tell each other: addresses, frames and greetings.
+// Fuzzes messages between the ends of a channel by a net plug-in: addresses, frames and greetings.
 #include "fuzz/fuzz.h"
 #include "transport/ncclnet/fabric.h"
 #include "transport/ncclnet/frame.h"

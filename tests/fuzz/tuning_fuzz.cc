@@ -1,5 +1,5 @@
-// What ranks tell each other of tuning, the file of what was learnt, and a ledger that believes
-// whatever it is told.
+// Fuzzes notes about tuning between ranks, the file of tuning results, and a ledger that believes
+// every note.
 #include "fuzz/fuzz.h"
 #include "tune/knowledge.h"
 #include "tune/ledger.h"

@@ -1,4 +1,4 @@
-// What the ends of an RDMA channel tell each other: ports, queue pairs, frames and grants.
+// Fuzzes messages between the ends of an RDMA channel: ports, queue pairs, frames and grants.
 #include "fuzz/fuzz.h"
 #include "transport/verbs/fabric.h"
 #include "transport/verbs/frame.h"

@@ -61,7 +61,7 @@ TEST_CASE("encoded collectives of random topologies pass the verifier") {
   CHECK(n_checked > 0);
 }
 
-// What others see of a cluster's part is what the cluster itself must add.
+// A cluster must add its own part in the form that others see, encoded.
 TEST_CASE("a rank that adds its own part as it is gets other bits, which the verifier sees") {
   const topology::Topology topology = test::layout_topology("AB");
   const Spec spec{

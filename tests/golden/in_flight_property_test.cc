@@ -34,7 +34,7 @@ topology::Topology any_topology(std::mt19937_64& random) {
   return random() % 2 == 0 ? on_one_host(random) : test::random_topology(random);
 }
 
-/// What all calls of a communicator find alike.
+/// Gives all calls of a communicator the same windows.
 void share_windows(Options& options, const Options& first) {
   options.most_ring_bytes = first.most_ring_bytes;
   options.reaches = first.reaches;

@@ -26,7 +26,7 @@ constexpr uint64_t kOneIn = 150, kLargeOneIn = 8;
 constexpr uint64_t kOneIn = 10, kLargeOneIn = 1;
 #endif
 
-// Of all ranks' blocks, each sent to every rank of the other clusters.
+// Bytes if every rank's block goes to every rank of the other clusters.
 uint64_t mirrored_bytes(const topology::Topology& topology, const VerifyOptions& options) {
   const auto n = static_cast<uint64_t>(topology.n_ranks());
   uint64_t blocks = 0;
@@ -57,8 +57,8 @@ void check_peers(const Spec& spec, const std::vector<RankPlan>& plans,
   }
 }
 
-// What exec says of shards (ccl::Shard::follows): all ranks have them in the same buffer, where the
-// step does not say otherwise.
+// Checks exec's rule for shards (ccl::Shard::follows): all ranks have them in the same buffer,
+// unless the step says otherwise.
 void check_shards(const std::vector<RankPlan>& plans) {
   for (const RankPlan& plan : plans) {
     for (const Step& step : plan.steps) {
@@ -126,8 +126,8 @@ class LongestChain {
   bool is_changed_ = true;
 };
 
-// What the cost model counts from one rank's plan is what the plans of all ranks do, whichever rank
-// of its cluster is the root.
+// Checks that the cost model counts the same from one rank's plan as from all ranks' plans,
+// whichever rank of its cluster is the root.
 void check_crossing(Spec spec, const std::vector<RankPlan>& plans,
                     const topology::Topology& topology) {
   Crossing all(topology);
@@ -151,8 +151,8 @@ void check_crossing(Spec spec, const std::vector<RankPlan>& plans,
   }
 }
 
-// What the cost model counts of a plan is what Code does: messages of the busiest rank, and calls
-// of the library in the largest cluster.
+// Checks that the cost model's counts match the Code: messages of the busiest rank, and library
+// calls in the largest cluster.
 void check_code(Spec spec, const std::vector<RankPlan>& plans, const topology::Topology& topology,
                 const VerifyOptions& options) {
   const auto lowered = verify::lower_all(spec, topology, plans, options);

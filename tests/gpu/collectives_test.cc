@@ -15,7 +15,7 @@ using namespace hetccl;
 using namespace hetccl::gpu_tests;
 using fake::Case;
 
-// Where NCCL joins GPUs it reduces no 16-bit integers, and not by bitwise operators.
+// In a cluster of GPUs, NCCL lacks 16-bit integers and bitwise operators.
 bool possible(const Case& test, const std::vector<Place>& places) {
   const Signature& call = test.signature;
   const bool lacks =

@@ -1,5 +1,5 @@
-"""What a rank on a GPU must stand: threads beside it that make the driver wait, graphs that others
-record, many groups."""
+"""Loads on a rank's GPU: threads beside it that make the driver wait, graphs that others record,
+many groups."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def own_threads() -> list[str]:
 
 
 def pinned_bytes() -> int:
-    """Of the host's memory, that this process has pinned: its GPUs' own, and with others."""
+    """Uses host memory that this process has pinned: its GPUs' own, and with others."""
     from hetccl import _lib
 
     channel = (2 << 20) + (76 << 10)  # of the same memory, for the channel itself

@@ -13,7 +13,7 @@ COUNT = 302_400  # a multiple of every number of ranks
 
 
 def data(of: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """What rank `of` has, on the CPU."""
+    """Returns the data of rank `of`, on the CPU."""
     generator = torch.Generator().manual_seed(of)
     return torch.randn(count, generator=generator).to(dtype)
 
@@ -97,7 +97,7 @@ def by_hand(where: Rank) -> None:
 
 
 def feedback(where: Rank) -> None:
-    """Of many calls nothing is lost but what the residuals hold, whoever encodes."""
+    """Over many calls nothing is lost except the residuals' content, whoever encodes."""
     import hetccl
 
     group = dist.new_group(pg_options=hetccl.quantized("int4:64"))
@@ -122,7 +122,7 @@ def feedback(where: Rank) -> None:
 
 
 def gradients(where: Rank) -> None:
-    """Of biases as they are, of weights nearly, on all ranks alike."""
+    """Biases are exact, weights nearly so, on all ranks alike."""
     import hetccl
 
     def averaged(**options: Any) -> list[torch.Tensor]:

@@ -38,7 +38,7 @@ _CONTEXT.set_forkserver_preload(
 
 @dataclass
 class Rank:
-    """What a test's body knows of where it runs."""
+    """A test body's knowledge of its rank and device."""
 
     rank: int
     size: int

@@ -153,7 +153,7 @@ def convolutional(where: Rank) -> None:
 
 
 class Words(nn.Module):
-    """Of which each batch uses few: their gradients are sparse."""
+    """An embedding of which each batch uses few rows, so that gradients are sparse."""
 
     def __init__(self) -> None:
         super().__init__()

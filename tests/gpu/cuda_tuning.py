@@ -16,7 +16,7 @@ CHECKED = 40  # calls in a row between two looks at the values
 
 
 def environment() -> dict[str, str]:
-    """Of ranks that search without regard to what it costs, and know nothing yet."""
+    """Settings of ranks that search regardless of the cost, and know nothing yet."""
     folder = tempfile.mkdtemp(prefix="hetccl-tuning-")
     return {
         "HETCCL_TUNE": "online",

@@ -1,7 +1,8 @@
-// What the second vendor's table costs: all-reduces of two clusters of two GPU ranks. The first
-// cluster is of the first vendor of HETCCL_TEST_VENDORS; the second is, too, with its streams' own
-// words for flags, or with kernels that poll flags; or it is of the second vendor. Ranks are
-// processes that share GPU 0: run it under NVIDIA's MPS, or they take turns.
+// Measures the cost of the second vendor's table: all-reduces of two clusters of two GPU ranks. The
+// first cluster belongs to the first vendor of HETCCL_TEST_VENDORS. The second belongs to it as
+// well, with its streams' own words for flags or with kernels that poll flags; or it belongs to the
+// second vendor. Ranks are processes that share GPU 0: run it under NVIDIA's MPS, or they take
+// turns.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -48,7 +48,7 @@ Result<std::shared_ptr<const gpu::Api>> load(const std::string& vendor) {
   return api;
 }
 
-// Where tools/setup has put the wheel, and tools/gpu-test finds torch's.
+// The place where tools/setup has put the wheel, and where tools/gpu-test finds torch's.
 std::string wheel() {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(HETCCL_SOURCE_DIR "/.venv/lib", failure)) {

@@ -13,7 +13,7 @@
 
 namespace hetccl::gpu_tests {
 
-/// Where a rank is: "cuda:0" or "host", and the label of its cluster.
+/// A rank's place: "cuda:0" or "host", and the label of its cluster.
 struct Place {
   std::string device, label;
 };
@@ -26,7 +26,7 @@ struct Letter {
 
 class Job {
  public:
-  /// What a rank has in place of its configuration and of the build's adaptors.
+  /// Changes a rank's configuration, and the build's adaptors.
   using Change = std::function<void(int rank, Config& config, comm::Adaptors& adaptors)>;
   /// A failure to form it fails the test. `gpus` replaces the GPUs' runtime.
   Job(const std::vector<Place>& places, const Config& config,

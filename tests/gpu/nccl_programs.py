@@ -35,7 +35,7 @@ REPLACED = {
     "LD_LIBRARY_PATH": f"{REPLACEMENT}:{os.environ.get('LD_LIBRARY_PATH', '')}",
     "VLLM_NCCL_SO_PATH": f"{REPLACEMENT}/libnccl.so.2",
 }
-# Where a program looks elsewhere before LD_LIBRARY_PATH.
+# Settings for programs that look elsewhere before LD_LIBRARY_PATH.
 LOADED_FIRST = {"LD_PRELOAD": f"{REPLACEMENT}/libnccl.so.2"}
 PRELOADED = {"LD_PRELOAD": f"{STAND_IN}:{NATIVE}", "HETCCL_DEBUG": "info"}
 MANNERS = {
@@ -54,7 +54,7 @@ GPUS = count_gpus()
 
 
 def environment(rank: int, size: int, settings: Settings, clusters: bool) -> dict[str, str]:
-    """Of a rank that sees one GPU, which ranks share where there are fewer."""
+    """Environment of a rank that sees one GPU, which ranks share if there are fewer."""
     own = {
         "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": "127.0.0.1", "CUDA_VISIBLE_DEVICES": str(rank % GPUS),
@@ -74,7 +74,7 @@ def run(
     clusters: bool,
     of_rank: Callable[[int], Settings] = lambda _: {},
 ) -> list[str]:
-    """What the ranks print. RuntimeError if one fails or is late."""
+    """Returns the ranks' output. RuntimeError if one fails or is late."""
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / str(rank) for rank in range(size)]
         ranks = []

@@ -129,7 +129,7 @@ Bytes expected(uint64_t call, int n, DataType type, RedOp op, size_t count) {
   return result;
 }
 
-// What one rank alone multiplies NCCL does by a kernel that it may lack for fp8.
+// NCCL multiplies a single rank's data by a kernel that it may lack for fp8.
 bool lacks_alone(RedOp op, DataType type, int n) {
   const bool fp8 = type == DataType::Float8E4m3 || type == DataType::Float8E5m2;
   return n == 1 && fp8 && (op == RedOp::Avg || op == RedOp::PreMulSum);

@@ -1,5 +1,5 @@
-// What a collective costs the driver once it has been called a few times: what it enqueues, and
-// nothing else. Every call of the runtime's table is counted.
+// The driver calls of a collective that has been made a few times: only those that enqueue its
+// work. Every call of the runtime's table is counted.
 #include <doctest/doctest.h>
 #include <pthread.h>
 
@@ -67,8 +67,8 @@ std::vector<Place> places(const Layout& layout) {
   return all;
 }
 
-// What the second half of some batches of a collective makes and enqueues, on all ranks; the calls
-// of a batch are in flight at once.
+// Counts objects made and work enqueued in the second half of some batches of a collective, on all
+// ranks; the calls of a batch are in flight at once.
 void check_steady(Job& job, Counts& counts, Collective collective, size_t elements) {
   const auto n = static_cast<size_t>(job.n());
   const Signature signature{collective, DataType::Float32, RedOp::Sum, 0, elements};

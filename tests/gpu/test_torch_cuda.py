@@ -191,7 +191,7 @@ def late_data(where: Rank) -> None:
 
 
 def lifetimes(where: Rank) -> None:
-    """What a collective uses is not handed out again before it has ended."""
+    """Memory that a collective uses is not reused before it has ended."""
     size, kept, poisons = 4_000_000, [], []
     for round in range(6):
         where.pass_time(100)

@@ -181,7 +181,7 @@ static void collectives(struct buffer in, struct buffer out, int n) {
   free(counts), free(places);
 }
 
-/* Of a kind of which plain calls have been made before. */
+/* The first data with gaps, in a kind of call that was made without gaps before. */
 static void data_with_gaps(struct buffer out, int n) {
   const int root = n % size;
   MPI_Datatype every_second;
@@ -194,7 +194,7 @@ static void data_with_gaps(struct buffer out, int n) {
   MPI_Type_free(&every_second);
 }
 
-/* What vendors' libraries do not add. */
+/* Sums that vendors' libraries lack. */
 static void other_sums(struct buffer in, struct buffer out, int n) {
   int wanted = 0;
   for (int r = 0; r < size; ++r) wanted |= 1 << r;

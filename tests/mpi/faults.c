@@ -60,7 +60,7 @@ static void need(int good, const char* what) {
   _exit(8);
 }
 
-/* Of several requests one fails: its error is that of no other. */
+/* One of several requests fails: only that request has the error. */
 static void mix_requests(int* a, int* b) {
   enum { kBad, kGood, kRequests };
   MPI_Request requests[kRequests], late;

@@ -94,7 +94,7 @@ static int sum_of_blocks(int to, int i) {
   check((array)[i] == (expected), what, form, count, i, (array)[i], (double)(expected))
 
 static void prepare_none(void) {}
-/* Where the MPI has no persistent calls, nobody calls it. */
+/* Not called if the MPI has no persistent calls. */
 #define PREPARE_NOTHING void (*prepare)(void) = prepare_none; (void)prepare
 static void prepare_out_own(void) { if (in_place) fill_own(out); }
 static void prepare_out_blocks(void) { if (in_place) fill_blocks(out); }
@@ -541,7 +541,7 @@ static void freed_types(void) {
   ++checks;
 }
 
-/* What each rank sends lies between the blocks that it receives. */
+/* Each rank's sent blocks lie between the blocks that it receives. */
 static void interleaved_blocks(void) {
   int b[1000], counts[64], places[64], sent[64];
   if (size > 16) return;

@@ -115,7 +115,7 @@ struct Job {
   Memory& memory;
 };
 
-/// What a rank has at element i of its block for rank `to`.
+/// Element i of rank `from`'s block for rank `to`.
 float value(int from, int to, size_t i) {
   return static_cast<float>((static_cast<size_t>(3 * from + to) + i) % 64);
 }
@@ -125,9 +125,9 @@ struct Collective {
   bool sends_many, receives_many;
   std::function<double(int)> bus_factor;
   std::function<ncclResult_t(const Job&, const float* send, float* recv, size_t count)> run;
-  /// Of element i of the block from rank `from`, on `rank`; NaN: not defined.
+  /// Expected element i of the block from rank `from`, on `rank`; NaN: not defined.
   std::function<float(const Job&, int from, size_t i)> want;
-  /// Where in place the input lies within the output, or the output within the input, in blocks.
+  /// In place: offset of the input in the output, or of the output in the input, in blocks.
   std::function<size_t(int rank)> offset;
   const char *op, *root;
 };

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 inline constexpr int kFloat = 7, kInt32 = 2;  // ncclDataType_t
 inline constexpr int kSum = 0, kAvg = 4;      // ncclRedOp_t
 
-/// Of all communicators in this program.
+/// Settings of all communicators in this program.
 inline const bool kSettings = [] {
   setenv("HETCCL_INIT_TIMEOUT_MS", std::to_string(fake::kHangMs).c_str(), 1);
   setenv("HETCCL_LIVENESS_MS", std::to_string(fake::patient_ms(2000)).c_str(), 1);

@@ -1,4 +1,4 @@
-// What hetccl declares of net plug-ins, compared with the sizes and offsets that GCC gives NVIDIA's
+// Compares hetccl's declarations of net plug-ins with the sizes and offsets that GCC gives NVIDIA's
 // headers (NCCL 2.30, plugins/net/example/nccl/net_v8.h to net_v12.h) on x86-64.
 #include "transport/ncclnet/abi.h"
 

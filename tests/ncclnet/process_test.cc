@@ -24,7 +24,7 @@ std::string plugin() {
   return given != nullptr ? given : hetccl::fake::net_plugin_path(12);
 }
 
-// What a process of its own says when it takes part.
+// Runs a process of its own that takes `part`; returns its answer.
 bool init_says(const char* part) {
   const pid_t child = fork();
   if (child == 0) {

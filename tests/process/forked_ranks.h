@@ -16,7 +16,7 @@
 
 namespace hetccl::process {
 
-/// What a rank has to tell the test. A rank's function returns it; a killed rank tells nothing.
+/// A rank's report to the test. A rank's function returns it; a killed rank reports nothing.
 using Report = std::string;
 
 /// The environment of one rank.

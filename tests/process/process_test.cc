@@ -33,7 +33,7 @@ using std::chrono::steady_clock;
 const char* const kAabb[] = {"A", "A", "B", "B"};
 const char* const kAbab[] = {"A", "B", "A", "B"};
 
-// Of all ranks in this program, those of exit_test.cc too.
+// Settings of all ranks in this program, including those of exit_test.cc.
 const Settings kLiveness({{"HETCCL_LIVENESS_MS", std::to_string(patient_ms(1000))}});
 
 Report sum_matches(Rank& rank, hetcclComm_t comm, size_t count) {

@@ -41,7 +41,7 @@ def _run(*arguments):
 
 
 def ask(page, script, folder):
-    """What `script`, the body of a function, returns in the drawn page; JSON values."""
+    """Returns the result of `script`, a function's body, in the drawn page; JSON values."""
     probe = folder / "probe.html"
     asked = (
         f"<script>addEventListener('load', () => {{ const a = (() => {{ {script} }})();"

@@ -37,7 +37,7 @@ def _digest(command: list[str]) -> str:
 
 
 def compile_to(target: Path, *arguments: str) -> Path:
-    """What the compiler makes of `arguments` and hetccl's headers."""
+    """Compiles `arguments` with hetccl's headers."""
     command = [*arguments, f"-I{ROOT / 'include'}", "-O1"]
     _KEPT.mkdir(parents=True, exist_ok=True)
     kept = _KEPT / _digest(command)

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and helpers that all tests share."""
 
 import fcntl
 import gc

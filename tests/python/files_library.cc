@@ -44,7 +44,7 @@ void append(Bytes& to, const void* data, size_t bytes) {
   if (bytes > 0) to.insert(to.end(), from, from + bytes);
 }
 
-// What a rank tells the others: what it sends in each piece, or each message with its receiver.
+// Data that a rank sends to the others: each piece's, or each message with its receiver.
 Bytes contribution(const Cluster& cluster, const Request& request) {
   Bytes all;
   for (const hetcclLibraryPiece& piece : request.pieces)

@@ -62,7 +62,7 @@ class Ran:
     text: str
 
     def rows(self) -> dict[str, set[str]]:
-        """Who served each collective, as the summary says."""
+        """Returns who served each collective, by the summary."""
         served: dict[str, set[str]] = {}
         for name, by in re.findall(r"^([a-z_]+) +(hetccl|MPI) +[0-9.]+ ", self.text, re.MULTILINE):
             served.setdefault(name, set()).add(by)

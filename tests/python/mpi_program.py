@@ -18,7 +18,7 @@ import hetccl
 
 
 def sum_of_ranks(rank: int, size: int, folder: Path) -> str:
-    """What a rank sees of an all-reduce and of its clusters, or the error."""
+    """Returns a rank's view of an all-reduce and of its clusters, or the error."""
     shared = folder / "unique_id"
     if rank == 0:
         (folder / "new").write_bytes(hetccl.unique_id())

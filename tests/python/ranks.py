@@ -33,7 +33,7 @@ def run_ranks(
     environments: Sequence[Mapping[str, str]] = (),
     **more: Any,
 ) -> list[Any]:
-    """What `body(communicator)`, a function of a module, returned on each rank, by rank.
+    """Runs `body(communicator)`, a function of a module, on each rank; returns the results by rank.
 
     The communicators have the options `more`, the processes the variables of `environments`.
     """

@@ -67,7 +67,8 @@ def adaptor(mpi: Mpi, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_adaptor(mpi, tmp_path_factory.mktemp("adaptor"))
 
 
-# What the conformance program must see in a library that breaks a rule, by files_library.cc.
+# Errors that the conformance program must report for a library that breaks a rule, by
+# files_library.cc.
 FAULTS = {
     "broadcast": "a broadcast of pieces of int16 is right",
     "exchange": "an exchange of int64 is right",
@@ -155,7 +156,7 @@ def test_the_adaptor_by_mpi_conforms(
 def run_jobs(
     mpi: Mpi, adaptor: Path, folder: Path, size: int, *jobs: list[str], launcher: str = ""
 ) -> tuple[list[str], str]:
-    """What the ranks of MPI jobs with one communicator print, sorted, and their errors."""
+    """Returns the sorted output of MPI jobs' ranks with one communicator, and their errors."""
     program = [sys.executable, str(ROOT / "tests/python/mpi_program.py"), str(folder), str(size)]
     processes = []
     for job in jobs:
@@ -254,7 +255,7 @@ def test_the_demo_trains_with_one_cluster_by_mpi(
 
 @pytest.fixture(scope="module")
 def oneccl(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a process's environment has, so that its ranks use the adaptor by oneCCL."""
+    """Returns the environment of a process whose ranks use the oneCCL adaptor."""
     if ctypes.util.find_library("fabric") is None:
         if os.environ.get("CI"):
             pytest.fail("no libfabric: tools/setup --mpi installs it")

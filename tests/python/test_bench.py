@@ -46,7 +46,7 @@ def test_values_are_right_in_every_layout(operation, layout):
 
 
 def moved(operation, sent, root):
-    """What each rank must have received of what all have `sent`."""
+    """Returns the data that each rank must have received if all have `sent` theirs."""
     size, whole = len(sent), b"".join(sent)
     blocks = [
         [mine[len(mine) * r // size : len(mine) * (r + 1) // size] for r in range(size)]

@@ -202,7 +202,7 @@ def test_one_cluster_encodes_as_encoding_by_hand_does():
 
 
 def fed_back(comm):
-    """Of many calls nothing is lost but what the residuals hold."""
+    """Over many calls nothing is lost except the residuals' content."""
     count, calls = 40_000, 6
     for scatters in (False, True):
         part = count // comm.size if scatters else count

@@ -24,7 +24,8 @@ REDUCES, HOSTS_REDUCE = ["-DTHREADS_REDUCE"], []
 ENTRY = """\
 __attribute__((visibility("default"))) const hetcclAdaptorTable* hetcclAdaptor(uint32_t abi) {
   static const hetcclDeviceAdaptor device = {"""
-# What the conformance program must see: a line of the example, what becomes of it, and the rule.
+# Faults that the conformance program must find: a line of the example, its replacement, and the
+# rule.
 FAULTS = {
     "copies too little": (
         "memmove(task->to, task->from, task->bytes)",

@@ -21,7 +21,7 @@ comm = hetccl.Communicator(bytes.fromhex(input()), rank, 2, cluster=sys.argv[2 +
 value = array("f", [1.0]) * 100_000
 """
 
-# What rank 1 does; rank 0 waits for it to end, and says what it is told then.
+# Actions of rank 1; rank 0 waits for it to end, and prints the error that it then gets.
 ENDINGS = {
     "idle": ("comm.all_reduce(value)", ""),
     "pending": (

@@ -36,7 +36,7 @@ from hetccl import mpi
 
 built, each, rules = mpi_jobs.built, mpi_jobs.each, mpi_jobs.rules
 
-# Of values.c, elements of each call: all of them at full scale.
+# Elements of each call of values.c; all of them at full scale.
 EVERY_COUNT = ("0", "1", "7", "1000", "40000")
 COUNTS = sample(EVERY_COUNT, 3, seed=19)  # 0, 7 and 40000
 FEW_COUNTS = sample(EVERY_COUNT, 2, seed=9)  # 7 and 1000
@@ -368,7 +368,7 @@ def test_the_path_to_preload():
     path = command("mpi-lib").stdout.strip()
     assert path == str(mpi.LIBRARY)
     assert Path(path).is_file()
-    # What has no MPI takes no harm.
+    # Programs without an MPI are not affected.
     assert subprocess.run(["true"], env={"LD_PRELOAD": path}, check=False).returncode == 0
 
 

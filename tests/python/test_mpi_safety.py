@@ -1,5 +1,5 @@
-"""What hetccl promises MPI programs that preload libhetccl_mpi.so: encryption or an end, the error
-of each request, and that no exception ends the process."""
+"""Promises to MPI programs that preload libhetccl_mpi.so: encryption or an end, the error of each
+request, and that no exception ends the process."""
 
 import contextlib
 import re
@@ -119,7 +119,7 @@ class Listener:
                     return
 
     def stop(self) -> bytes:
-        """What was seen."""
+        """Stops, and returns what was seen."""
         self._stop.set()
         self._thread.join()
         self._socket.close()

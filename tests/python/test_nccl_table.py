@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# Of nccl.h, and two of nccl_device.h, without the prefix.
+# Functions of nccl.h, and two of nccl_device.h, without the prefix.
 FUNCTIONS = """
 AllGather AllReduce AlltoAll Bcast Broadcast CommAbort CommCount CommCuDevice CommDeregister
 CommDestroy CommFinalize CommGetAsyncError CommInitAll CommInitRank CommInitRankConfig

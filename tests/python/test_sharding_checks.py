@@ -1,4 +1,4 @@
-"""What shard() refuses before it changes anything, and its default units. No ranks."""
+"""Arguments that shard() refuses before it changes anything, and its default units. No ranks."""
 
 import pytest
 

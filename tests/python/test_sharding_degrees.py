@@ -130,7 +130,7 @@ def test_every_rank_is_in_one_group_of_each_step(tree):
         for name, those in groups.items():
             assert sorted(rank for group in those for rank in group) == sorted(tree.order)
             assert all(rank in getattr(places[rank], name) for rank in tree.order)
-        # What the steps so far join is exactly a block of neighbours.
+        # The ranks that the steps so far join are exactly a block of neighbours.
         reached = {rank: {rank} for rank in tree.order}
         ends = (degrees.weights, degrees.gradients, degrees.optimizer_states, tree.size)
         for name, end in zip(STEPS, ends, strict=True):

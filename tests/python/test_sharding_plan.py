@@ -151,7 +151,7 @@ def test_table_8_reduce_scatter_of_gradients(n, sharding, part, devices, level):
 
 @nodes
 def test_tables_7_and_8_with_scales(n):
-    """Of the encodings that are: 1/64 more for int8, 1/32 for int4."""
+    """Encodings have scales: 1/64 more for int8, 1/32 more for int4."""
     for sharding in (ZERO_PP, OURS_8, OURS_2):
         real, paper = costs_of(sharding, n, Training(PSI)), costs_of(sharding, n)
         for phase, more in (("forward", 1 / 64), ("backward", 1 / 64), ("gradients", 1 / 32)):
@@ -298,7 +298,7 @@ def chains(size):
 
 
 def every_costs(made, wires=()):
-    """Of all valid degrees, as the best are searched."""
+    """The best of all valid degrees, by exhaustive search."""
     reaches = Reaches(made.tree)
     for degrees in chains(made.tree.size):
         sharding = Sharding(
@@ -392,7 +392,7 @@ def test_damaged_topologies_are_named():
 
 
 def test_clusters_of_several_hosts_that_share_hosts():
-    """What leaves a host counts hosts, not the parts of hosts in which the tree has them."""
+    """Traffic that leaves a host counts hosts, not the parts of hosts that the tree has."""
     topology = topology_of("ABABABAB", hosts=2, kinds=["A=cuda:H100", "B=hip:MI300X"],
                            together=True)  # fmt: skip
     made = plan(8_000_000, topology, bandwidths={"host": 1e9})

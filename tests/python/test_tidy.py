@@ -97,6 +97,26 @@ SOWN = {
     "getenv": ("src/comm/a.cc", 'auto x = std::getenv("HOME");', "reads the environment"),
     "note to self": ("src/base/a.cc", "// TO" + "DO: later", "note to self"),
     "guard": ("src/base/a.h", "int x;", "#pragma once"),
+    "vague comment": (
+        "src/plan/a.h",
+        "/// What x is.\nint x;",
+        'a.h:2: a comment begins with "What"',
+    ),
+    "vague comment behind a statement": (
+        "compat/mpi/a.cc",
+        "struct A {\n  int x;  // first\n  int y;  // of x\n  int z;  // Of y\n};",
+        'a.cc:4: a comment begins with "Of"',
+    ),
+    "vague comment below one behind a statement": (
+        "python/csrc/a.h",
+        "int x;  // first\n// Where y lies.\nint y;",
+        'a.h:3: a comment begins with "Where"',
+    ),
+    "vague comment of C": (
+        "adaptors/a/a.c",
+        "int a; /* first */\n/* Whoever calls\n * it. */",
+        'a.c:2: a comment begins with "Whoever"',
+    ),
     "unknown setting": ("docs/a.md", "Set HETCCL_SPEED=max.", "HETCCL_SPEED"),
 }
 
@@ -129,6 +149,19 @@ def test_a_sown_offence_is_found(copy, name):
 def test_comments_and_literals_are_no_offence(copy, text):
     sown = copy / "src/base/a.cc"
     sown.write_text(text)
+    try:
+        assert tidy(copy) == (0, "")
+    finally:
+        sown.unlink()
+
+
+def test_comments_may_go_on_with_any_word(copy):
+    sown = copy / "src/verify/a.cc"
+    sown.parent.mkdir(parents=True, exist_ok=True)
+    sown.write_text(
+        "// Finds the plan.\n// What follows is rare.\nint x;  // first\n        // Of all.\n"
+        'const char* y = "// What";\n/* Sums.\n * Of all. */\n// Whatsoever, offers.\n'
+    )
     try:
         assert tidy(copy) == (0, "")
     finally:

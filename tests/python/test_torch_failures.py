@@ -1,4 +1,4 @@
-"""What survivors of a failure see: an exception in time, and a next process group that works."""
+"""Survivors of a failure get an exception in time, and can make a new process group."""
 
 import os
 import resource

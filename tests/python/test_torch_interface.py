@@ -1,4 +1,5 @@
-"""What else torch.distributed offers over a backend: Works, objects, coalescing, groups, forks."""
+"""The rest of torch.distributed's interface to a backend: Works, objects, coalescing, groups,
+forks."""
 
 import multiprocessing
 import time

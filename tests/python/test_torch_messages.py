@@ -14,7 +14,7 @@ DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.bool, torch.complex6
 
 
 def letter(source, to, count=1000, dtype=torch.float32):
-    """What `source` sends to `to`, unlike what any other two exchange."""
+    """Returns the message from `source` to `to`, different for each pair."""
     return (torch.arange(count) % 7 + 2 * source + 31 * to).to(dtype)
 
 

@@ -80,7 +80,7 @@ def training(rank, size):
 
 
 def gradients(rank, size):
-    """Of biases as they are, of weights within the bound."""
+    """Biases are exact, weights within the bound."""
 
     def model_of():
         torch.manual_seed(3)
@@ -99,7 +99,7 @@ def gradients(rank, size):
             assert torch.equal(one.grad, other.grad)
         else:
             unlike += not torch.equal(one.grad, other.grad)
-            # Of all ranks, the largest gradients add up.
+            # The largest gradient, added up over all ranks.
             largest = one.grad.abs().max() * size
             assert (one.grad - other.grad).abs().max() <= largest * size / 7
     assert unlike == 2
@@ -107,7 +107,7 @@ def gradients(rank, size):
 
 
 def feedback(rank, size):
-    """What one call loses is part of the next."""
+    """The rounding errors of one call are added in the next."""
     group = dist.new_group(pg_options=hetccl.quantized("int4"))
     backend = group._get_backend(torch.device("cpu"))
     calls, own = 8, data(rank, torch.float32)
@@ -231,7 +231,7 @@ def by_hand(rank, size):
         dist.all_gather_into_tensor(gathered, own, group=group)
         assert torch.equal(gathered.view(size, COUNT)[rank], decoded)
         assert not torch.equal(decoded, own)
-        # What another rank has encoded.
+        # Codes of the other ranks.
         others = codes.new_empty(size, codes.numel())
         dist.all_gather_into_tensor(others, codes, group=group)
         backend.decode(others[(rank + 1) % size].clone(), decoded, "e4m3:128")

@@ -175,7 +175,7 @@ def test_uneven_clusters(labels, tmp_path):
 
 
 def options(rank, size):
-    """What users combine with sharding computes the same."""
+    """Features that users combine with sharding compute the same."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         apply_activation_checkpointing,
     )

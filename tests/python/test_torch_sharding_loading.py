@@ -49,7 +49,8 @@ def momentum(model):
 
 
 def refused(rank, size, path):
-    """What does not fit changes nothing: the training goes on as one that has loaded nothing."""
+    """A checkpoint that does not fit changes nothing: the training continues as if nothing was
+    loaded."""
     sharded = fresh()
     train_on(rank, size, sharded, range(1))
     sharded.save(path)
@@ -101,7 +102,7 @@ def torn(rank, size, path):
 
 
 class Attack:
-    """What an attacker's pickle is: it calls a function when it is read."""
+    """An attacker's pickle, which calls a function when it is read."""
 
     def __init__(self, path):
         self.path = path

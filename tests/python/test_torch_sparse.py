@@ -29,7 +29,7 @@ def entries(rank, sizes, sparse_dims, count, dtype):
 
 
 def halves(rank, size):
-    """Of which Gloo, or torch itself, adds none."""
+    """Types of which Gloo, or torch itself, adds none."""
     for counts in counts_of(size):
         sizes = (40, 3)
         ours = entries(rank, sizes, 1, counts[rank], torch.float16)
@@ -99,7 +99,7 @@ def refused(rank, size):
         backend.allreduce([one.to_sparse_csr()])
     with pytest.raises(ValueError, match=r"broadcast.*is sparse, which all_reduce alone takes"):
         backend.broadcast([one], dist.BroadcastOptions())
-    # What only the ranks together can see is an error on each.
+    # An error that only all ranks together can find is raised on each.
     other = torch.zeros(4 + rank, 4).to_sparse()
     shapes = r"rank \d has \[\d, 4\] of Float with 2 sparse dimensions, and rank \d has"
     with pytest.raises(ValueError, match=shapes):
@@ -130,7 +130,7 @@ def test_a_rank_does_not_come(tmp_path):
 
 
 class Words(nn.Module):
-    """Of which each batch uses few: their gradients are sparse."""
+    """An embedding of which each batch uses few rows, so that gradients are sparse."""
 
     def __init__(self):
         super().__init__()

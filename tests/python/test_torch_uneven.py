@@ -13,7 +13,7 @@ DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.bool, torch.complex6
 
 
 def block(source, to, rows, width=3, dtype=torch.float32):
-    """What `source` has for `to`: `rows` rows, unlike those of any other two."""
+    """Returns the `rows` rows from `source` to `to`, different for each pair."""
     return (torch.arange(rows * width).reshape(rows, width) % 5 + source + 2 * to).to(dtype)
 
 

@@ -28,8 +28,8 @@ import hetccl
 
 STRICT = ("-Wall", "-Wextra", "-Werror")
 UCX_HEADER = Path("/usr/include/ucp/api/ucp.h")
-# What the conformance program must see where FAULT names it: a file, expressions of it with what
-# becomes of them, and the rule.
+# Faults that the conformance program must find, by FAULT: a file, expressions in it with their
+# replacements, and the rule.
 FAULTS = {
     "any id": (
         "ucx_meeting.c",

@@ -1,4 +1,4 @@
-"""What Python programs see of tuning, and DistributedDataParallel whose steps are tuned."""
+"""Tuning in Python programs, and DistributedDataParallel with tuned steps."""
 
 import json
 from array import array

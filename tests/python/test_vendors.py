@@ -39,7 +39,8 @@ def tree(tmp_path, vendors):
 
 
 def change(tree, vendors, place, **fields):
-    """What is wrong once the row of a (vendor, part) has these fields; None: not that field."""
+    """Returns the errors if the row of a (vendor, part) has these fields; None: without that
+    field."""
     rows = vendors.read_rows(tree)
     row = next(one for one in rows if (one["vendor"], one["part"]) == place)
     row.update(fields)

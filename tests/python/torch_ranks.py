@@ -82,7 +82,8 @@ def run(
     env: dict[str, str] | None = None,
     lost: Collection[int] = (),
 ) -> list[Any]:
-    """What `body(rank, size, *args)` returned on each rank, by rank; None from ranks in `lost`.
+    """Runs `body(rank, size, *args)` on each rank; returns the results by rank, None for ranks in
+    `lost`.
 
     `labels` has one letter a rank: its cluster; `hosts`, too: what it takes for its host. `folder`
     is the test's tmp_path.

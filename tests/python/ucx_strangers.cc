@@ -31,7 +31,7 @@ void need(bool good, const char* rule) {
   std::_Exit(1);
 }
 
-// Where an end listens, as the adaptor writes it (ucx.h).
+// An address that an end listens on, as the adaptor writes it (ucx.h).
 struct Where {
   uint8_t family = 4, unused = 0;
   uint16_t port = 0;
@@ -91,7 +91,7 @@ int dial(uint16_t port) {
   return fd;
 }
 
-// What an end of the channel says first.
+// Records the first words of an end of the channel.
 std::vector<char> record_hello(const Transport& own) {
   Where trap;
   const int listener = new_socket();

@@ -83,7 +83,7 @@ double resident_mib(const char* field) {
   return 0;
 }
 
-// What all TCP sockets of this process have sent.
+// Bytes and messages that all TCP sockets of this process have sent.
 struct Traffic {
   uint64_t bytes = 0, messages = 0;
 };

@@ -40,7 +40,7 @@ class Part:
 
 @dataclass
 class Census:
-    """What a process holds between episodes, when nothing of hetccl is open."""
+    """Resources that a process holds between episodes, when nothing of hetccl is open."""
 
     resident_kib: int
     descriptors: int
@@ -49,7 +49,7 @@ class Census:
 
     @classmethod
     def take(cls) -> Census:
-        """Of this process."""
+        """Measures this process."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for itself is no growth
         return cls.of("self")

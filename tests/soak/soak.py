@@ -61,7 +61,7 @@ class Worker:
         return cls(process, mine)
 
     def answer(self, deadline: float) -> Any:
-        """What it sends; TimeoutError with the process's number when it does not."""
+        """Returns the next message; TimeoutError with the process's number if none comes."""
         if not self.pipe.poll(max(0.0, deadline - time.monotonic())):
             raise TimeoutError(f"process {self.process.pid} has not answered in time")
         return self.pipe.recv()
@@ -114,7 +114,7 @@ _ALLOWED = Census(resident_kib=ALLOWED_KIB, descriptors=0, threads=0, segments=0
 
 
 def _parts(chosen: list[Worker], choices: random.Random, abort: bool) -> dict[int, list[Part]]:
-    """What each of the chosen does: one or two communicators over all of them."""
+    """Returns the task of each chosen process: one or two communicators over all of them."""
     parts: dict[int, list[Part]] = {index: [] for index in range(len(chosen))}
     for _ in range(choices.choice([1, 1, 2])):
         host = choices.randrange(len(chosen))

@@ -13,7 +13,7 @@ namespace hetccl::nccl_tuner {
 
 using Table = std::array<std::array<float, Tactic::kProtocols>, Tactic::kAlgorithms>;
 
-/// What NCCL would do with a call; channels 0: as many as NCCL likes.
+/// NCCL's choice for a call; channels 0: as many as NCCL likes.
 struct Chosen {
   int algorithm = -1, protocol = -1, channels = 0;
   bool operator==(const Chosen&) const = default;
@@ -40,7 +40,7 @@ class FakeNccl {
                             const Table& table = usual_table()) const;
   void destroy(void* context) const;
 
-  /// What the plug-in has logged since it was last asked, in this process.
+  /// Returns the lines that the plug-in has logged since the last call, in this process.
   static std::vector<std::string> take_log();
 
  private:

@@ -37,7 +37,7 @@ struct JobOptions {
   std::function<void(size_t rank, size_t call)> before = [](size_t, size_t) {};
   /// A communicator of some ranks that each rank makes before that of all; 0: none.
   size_t n_ranks_before = 0;
-  /// Of a rank, beside what all have.
+  /// Extra environment of a rank, besides the common one.
   std::function<std::map<std::string, std::string>(size_t rank)> environment = [](size_t) {
     return std::map<std::string, std::string>();
   };

@@ -49,7 +49,7 @@ TEST_CASE("search: three ranks answer alike in 60,000 calls, and end far below N
           job.board().longest_us[2].load(), " us");
   CHECK(last < 0.6 * own);
 
-  // What rank 0 has written, the next job starts with.
+  // The next job starts with the results that rank 0 has written.
   const auto knowledge = tune::Knowledge::parse(read_file(options.tune_file, 1 << 20).value());
   REQUIRE(knowledge.ok());
   const auto known = knowledge.value().find(fingerprint_of(kJobRanks, 1));

@@ -1,5 +1,5 @@
-// What a file holds is served to a program that knows nothing of hetccl; whatever is wrong leaves
-// NCCL's own choice.
+// Programs that know nothing of hetccl use the settings of a file; after any error they use NCCL's
+// own choice.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -69,7 +69,7 @@ class File {
   int n_files_ = 0;
 };
 
-// What NCCL does with an all-reduce of 1 MiB over that file.
+// NCCL's choice for an all-reduce of 1 MiB with that file.
 Chosen all_reduce(int version = 5, const Table& table = usual_table()) {
   const FakeNccl nccl(version);
   void* context = nccl.init(77, kRanks, kNodes);

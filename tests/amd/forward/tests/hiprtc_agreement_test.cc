@@ -1,5 +1,5 @@
-// What AMD's hipRTC 6.4.3 compiles for gfx942, the prelude compiles as well; what AMD's rejects, it
-// rejects. The two lists hold AMD's answers: this program passes under AMD's own libhiprtc too.
+// The prelude compiles sources that AMD's hipRTC 6.4.3 compiles for gfx942, and rejects those that
+// it rejects. The two lists hold AMD's answers: this program passes under AMD's own libhiprtc too.
 #include <doctest/doctest.h>
 #include <hip/hiprtc.h>
 

@@ -68,7 +68,7 @@ hipFunction_t kernel() {
   return function;
 }
 
-// What a launch on stream 2 enqueues, without the calls that find the context.
+// Calls that a launch on stream 2 enqueues, without those that find the context.
 std::string launch_log(hipFunction_t function) {
   (void)test::cuda().take();
   CHECK(hipModuleLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, hipStreamPerThread, nullptr,

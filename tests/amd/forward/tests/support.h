@@ -1,4 +1,4 @@
-// What the tests share: access to the stubs' logs.
+// Helper that the tests share: access to the stubs' logs.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ struct Copies {
   cuda::Address device;
   cuda::Address base;
   cuda::Address locks;
-  std::uint64_t words;  // Of 32 bits; 0 marks an unused entry.
+  std::uint64_t words;  // 32 bits each; 0 marks an unused entry.
 };
 
 constexpr std::size_t kMergeChunkWords = 4096;

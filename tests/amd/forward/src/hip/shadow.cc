@@ -139,8 +139,8 @@ hipError_t Shadow::zero() const {
   return from_cuda(code != 0 ? code : destroyed);
 }
 
-// What the host has at the address: nothing, or an anonymous reservation of the whole range. A
-// mapping of a driver's file is in use, because unmapping it may unmap the GPU's memory.
+// The host's mapping at the address: none, or an anonymous reservation of the whole range. A
+// mapping of a driver's file counts as in use, because unmapping it may unmap the GPU's memory.
 Shadow::HostRange Shadow::inspect_host_range() const {
   std::FILE* maps = std::fopen("/proc/self/maps", "r");
   if (maps == nullptr) return HostRange::kInUse;
