@@ -23,15 +23,15 @@ namespace hetccl {
 namespace {
 
 constexpr std::string_view kPrefix = "HETCCL_";
-constexpr std::string_view kTestPrefix = "HETCCL_TEST_";  // hetccl's own tests read these
+constexpr std::string_view kTestPrefix = "HETCCL_TEST_";  // read by hetccl's own tests
 constexpr size_t kMaxTextBytes = 1024;
 
 enum class Agreement { PerRank, AllRanks };
-// What a variable means that is set, but empty. Shells and launchers take a setting back that way,
-// but protection must not vanish because another variable, from which it was set, is missing.
+// The meaning of a variable that is set but empty. Shells and launchers unset a variable that way.
+// But protection must not vanish because another variable, from which it was set, is missing.
 enum class Empty { AsUnset, Refused };
-// What else is known of a text. Under another user's rights (setuid) who starts the program must
-// not choose what code it runs, or which files it writes; a secret is never shown.
+// The nature of a text. In a process with another user's rights (setuid), the person who starts it
+// must not choose the code that it runs or the files that it writes. A secret is never shown.
 enum class Nature { Plain, File, Secret };
 
 struct IntegerRange {
@@ -41,7 +41,7 @@ struct IntegerRange {
 struct Flag {
   bool Config::* member;
 };
-/// Text of which `accepts` is false is refused; `takes` says what would do.
+/// Refuses a text for which `accepts` is false; `takes` describes valid ones.
 struct Text {
   std::string Config::* member;
   bool (*accepts)(std::string_view);
@@ -76,7 +76,7 @@ bool is_path(std::string_view text) {
   return text.find('\0') == std::string_view::npos;
 }
 
-// Not one in the folder in which the program happens to run.
+// Rejects relative paths, which depend on the folder in which the program runs.
 bool is_library(std::string_view text) {
   return is_path(text) && (text.starts_with('/') || text.find('/') == std::string_view::npos);
 }
@@ -393,7 +393,7 @@ constexpr auto kEntries = [] {
   return entries;
 }();
 
-/// Parses one value into a Config; what the setting takes when the value is refused.
+/// Parses a value into a Config. Returns what the setting takes if it refuses the value.
 struct Assign {
   Config& config;
   std::string_view text;
@@ -436,14 +436,14 @@ Nature nature_of(const Row& row) {
   return text != nullptr ? text->nature : Nature::Plain;
 }
 
-// Enough to see a mistake by.
+// Returns enough of the text to recognise the mistake.
 std::string excerpt(const Row& row, std::string_view text) {
   if (nature_of(row) == Nature::Secret)
     return format("(%zu characters, a secret that is not shown)", text.size());
   return std::string(text.substr(0, 80));
 }
 
-/// Levenshtein's distance, one row at a time.
+/// Computes Levenshtein's distance, one row at a time.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -461,7 +461,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string misspelt(std::string_view name) {
   name = name.substr(0, 64);  // the environment is the user's: bound the search and the message
-  std::string upper(name);    // every setting's name is in capitals
+  std::string upper(name);    // settings are in capitals
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   const Row* nearest = &kRows[0];
   for (const Row& row : kRows) {

@@ -25,7 +25,7 @@ class Gathering {
   /// The first byte of each note.
   static constexpr uint8_t kMark = 'G';
   using MakeId = std::function<Result<bootstrap::UniqueId>()>;
-  /// What a Gathering needs of its communicator.
+  /// The parts of its communicator that a Gathering needs.
   struct Of {
     std::function<bootstrap::Session&()> session;
     std::function<bool(int rank)> has_left;

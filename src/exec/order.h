@@ -37,8 +37,8 @@ struct Order {
   std::unique_ptr<Rotation> rotation;  ///< null: buffers do not take turns
 };
 
-/// What a cluster's library needs to carry the messages of an order: a communicator of the two
-/// ranks, and the Code for it.
+/// The state that a cluster's library needs to carry the messages of an order: a communicator of
+/// the two ranks, and the Code for it.
 struct MessageLibrary {
   explicit MessageLibrary(plan::RankPlan plan) : program(std::move(plan)) {}
   ccl::Communicator* pair = nullptr;

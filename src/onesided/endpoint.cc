@@ -200,7 +200,7 @@ Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, 
   return regions_.add(std::move(region));
 }
 
-// Refuses memory of another: a kernel that reads it would destroy the process's CUDA or HIP context.
+// Refuses memory of another owner: a kernel that reads it would destroy the process's context.
 Status Endpoint::check_owner(const void* data, bool on_device) const {
   const std::string gpu = runtime_.host_pointers().gpu_of(data);
   // An adaptor's device may be another vendor's by name.

@@ -100,7 +100,7 @@ class Channel {
   [[nodiscard]] virtual size_t streams() const { return 1; }
 };
 
-/// What a peer needs to connect: opaque bytes, carried by the bootstrap.
+/// The data that a peer needs to connect: opaque bytes, carried by the bootstrap.
 using Address = std::vector<uint8_t>;
 
 /// Identifies a channel. Both ends pass the same communicator, each other's rank, and the same

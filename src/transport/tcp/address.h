@@ -1,5 +1,5 @@
-// What a peer needs to dial this rank: its addresses, their NICs, and the number of streams per
-// channel.
+// The data that a peer needs to dial this rank: its addresses, their NICs, and the number of
+// streams per channel.
 #pragma once
 
 #include <string>

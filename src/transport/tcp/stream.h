@@ -35,8 +35,8 @@ class PieceWriter {
   uint64_t message_ = 0;
 };
 
-/// What a stream is reading. A small read-ahead buffer takes headers and short payloads; all other
-/// payload goes straight to user memory.
+/// The state of reading a stream. A small read-ahead buffer takes headers and short payloads; all
+/// other payload goes straight to user memory.
 class PieceReader {
  public:
   static constexpr size_t kReadAheadBytes = 8192;
