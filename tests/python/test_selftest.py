@@ -154,6 +154,19 @@ def test_a_rank_that_hangs_is_killed_at_the_deadline(tmp_path):
     assert not document["result"]["ok"]
 
 
+@pytest.mark.parametrize(("deadline", "seconds"), [(2.0, 60), (600.0, 60), (3600.0, 360)])
+def test_looking_what_there_is_takes_a_tenth_of_the_deadline_at_most(
+    monkeypatch, deadline, seconds
+):
+    def run(*_, timeout, env, **__):
+        assert timeout == seconds
+        assert env["HETCCL_TRANSPORT"] == ""
+        return SimpleNamespace(returncode=0, stdout='{"version": "1"}')
+
+    monkeypatch.setattr(command.subprocess, "run", run)
+    assert command.look({"HETCCL_TRANSPORT": ""}, deadline) == {"version": "1"}
+
+
 def slow_speeds(comm):
     """A rank's notes on speeds, and what it says. All-reduces are slow on rank 1 alone."""
     rank._SPEED_SIZES = (4 << 10, 1 << 20, 2 << 20)

@@ -58,13 +58,14 @@ Deadline = Annotated[
 ]
 
 
-def look(environment: dict[str, str] | None = None) -> dict[str, Any]:
+def look(environment: dict[str, str], seconds: float) -> dict[str, Any]:
     """Returns the facts of `hetccl info`, which runs as a process of its own: a process that has
     loaded a driver must not fork. `environment` is added to this process's own."""
+    limit = max(_LOOKING, seconds / 10)  # of the whole test
     done = subprocess.run(
         [sys.executable, "-m", "hetccl", "info", "--json"],
-        env={**os.environ, **(environment or {})},
-        capture_output=True, text=True, check=False, timeout=_LOOKING,
+        env={**os.environ, **environment},
+        capture_output=True, text=True, check=False, timeout=limit,
     )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"hetccl info failed: {done.stderr.strip()[-500:]}")
@@ -176,7 +177,7 @@ def selftest(
     """
     try:
         # What the user has named for jobs says nothing of the machine.
-        found = look({"HETCCL_TRANSPORT": ""}) if by_rdma else look()
+        found = look({"HETCCL_TRANSPORT": ""} if by_rdma else {}, deadline)
     except (RuntimeError, OSError, ValueError, subprocess.TimeoutExpired) as error:
         print(f"hetccl selftest: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
