@@ -8,13 +8,14 @@ import io
 import json
 import math
 import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import commands
 import faulty_selftest
 import pytest
-from patience import FACTOR, PROMPT
+from patience import FACTOR, HANG, PROMPT
 from ranks import run_ranks
 
 import hetccl
@@ -153,6 +154,19 @@ def test_a_rank_that_hangs_is_killed_at_the_deadline(tmp_path):
     assert document["ranks"][1]["ended"] == late
     assert document["seconds"] < 2 * FACTOR + PROMPT
     assert not document["result"]["ok"]
+
+
+def look_late(sender, _):
+    time.sleep(0.3)
+    sender.send((True, {"version": "1"}))
+
+
+def test_what_there_is_may_take_a_tenth_of_a_long_deadline(monkeypatch):
+    monkeypatch.setattr(choice, "_LOOKING", 0.01)
+    monkeypatch.setattr(choice, "_tell", look_late)
+    with pytest.raises(choice.LookingError, match=r"within 0\.01 s"):
+        choice.look()
+    assert choice.look({}, HANG) == {"version": "1"}
 
 
 def slow_speeds(comm):

@@ -39,7 +39,7 @@ std::string why_not(const Config& config) {
 struct Pair {
   explicit Pair(const Config& config = {}, int first = 0) : Pair(config, config, first) {}
   // Of ranks `first` and `first + 1`.
-  Pair(const Config& low, const Config& high, int first = 0) {
+  Pair(const Config& low, const Config& high, int first = 0, const std::string& bus = "") {
     for (int i = 0; i < 2; ++i) {
       auto made = make(i == 0 ? low : high);
       REQUIRE_MESSAGE(made.ok(), made.status().message());
@@ -48,8 +48,9 @@ struct Pair {
     Address addresses[2];
     for (int i = 0; i < 2; ++i) addresses[i] = transports[i]->listen().value();
     const auto join = [&](int self) {
-      auto made = transports[self]->connect({77, first + self, first + 1 - self},
-                                            addresses[1 - self], Bytes(32, 1), fake::kHangMs);
+      PeerId id{77, first + self, first + 1 - self};
+      id.bus = bus;
+      auto made = transports[self]->connect(id, addresses[1 - self], Bytes(32, 1), fake::kHangMs);
       CHECK_MESSAGE(made.ok(), made.status().message());
       if (made.ok()) channels[self] = std::move(made).value();
     };
@@ -365,6 +366,9 @@ TEST_CASE("a channel goes by the device that is near to its rank") {
   CHECK(fabric.carried["far"] == 0);
   CHECK(fabric.carried["near"] > 4 * (5 << 20));
   CHECK(fabric.violations == 0);
+  Pair elsewhere({}, {}, 0, "ffff:1f:1f.7");  // a device on no bus, as far from both
+  exchange(elsewhere);
+  CHECK(fabric.carried["far"] > 2 * (5 << 20));
 }
 
 // A rank that spins asks for no event: each would be an interrupt.

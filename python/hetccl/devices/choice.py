@@ -50,9 +50,11 @@ def _tell(sender: Connection, environment: dict[str, str]) -> None:
         sender.send((False, f"{type(error).__name__}: {error}"))
 
 
-def look(environment: dict[str, str] | None = None) -> dict[str, Any]:
+def look(environment: dict[str, str] | None = None, patience: float = 0) -> dict[str, Any]:
     """The same from a process of its own, so that this one may fork. `environment` is added to
-    this process's own. Raises LookingError."""
+    this process's own; `patience`: seconds that it may take, where that is more than a minute.
+    Raises LookingError."""
+    patience = max(_LOOKING, patience)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(
         target=_tell, args=(sender, environment or {})
@@ -60,8 +62,8 @@ def look(environment: dict[str, str] | None = None) -> dict[str, Any]:
     child.start()
     sender.close()
     try:
-        if not receiver.poll(_LOOKING):
-            raise LookingError(f"hetccl info did not answer within {_LOOKING} s")
+        if not receiver.poll(patience):
+            raise LookingError(f"hetccl info did not answer within {patience:g} s")
         fine, found = receiver.recv()
     except EOFError:
         child.join()

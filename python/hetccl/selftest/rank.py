@@ -133,8 +133,7 @@ def agree(comm: Communicator, memory: Memory, seconds: float) -> float:
     case.send[:] = struct.pack("=d", seconds)
     with memory.lend(case):
         case.call(None)
-    slowest: float = max(struct.unpack(f"={comm.size}d", bytes(case.recv)))
-    return slowest
+    return max(float(one) for one in struct.unpack(f"={comm.size}d", bytes(case.recv)))
 
 
 def tell(comm: Communicator, text: str) -> None:
