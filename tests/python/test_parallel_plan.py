@@ -1,4 +1,4 @@
-"""The planner of pipelines: paper 001's tables 8 and 9, schedules, prices, `hetccl parallel`."""
+"""The planner of pipelines: paper 001's tables 8 and 9, schedules, prices."""
 
 import dataclasses
 import itertools
@@ -6,9 +6,8 @@ import json
 import random
 
 import pytest
-from typer.testing import CliRunner
 
-from hetccl import _lib, cli
+from hetccl import _lib
 from hetccl.parallel import (
     PRESETS,
     ParallelError,
@@ -501,69 +500,3 @@ def test_topologies_that_are_none():
     blind = dataclasses.replace(blind, crossing=(0.0, 0.0))
     with pytest.raises(ParallelError, match="bandwidth of host a0 to other hosts is unknown"):
         plan(PRESETS["gpt-125m"], blind, 8)
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(cli.app, ["parallel", *arguments], env={"COLUMNS": "80"})
-
-
-LAYOUT = ("--layout", "A8B16", "--kind", "A=cuda:A800-80GB", "--kind", "B=hip:MI250X")
-
-
-def test_command(tmp_path):
-    file = tmp_path / "strategy.json"
-    done = invoke("llama-3b", *LAYOUT, "--recompute", "--batch", "128", "--save", str(file))
-    assert done.exit_code == 0, done.output
-    assert "[T, D, P]" in done.output and "Stages of [" in done.output
-    assert "pipeline" in done.output and "data" in done.output
-    assert max(len(line) for line in done.output.splitlines() if "│" not in line
-               and not line.endswith(".") and "tokens, batches" not in line) <= 80  # fmt: skip
-    assert Strategy.load(file).size == 24
-    values = json.loads(
-        invoke("llama-3b", *LAYOUT, "--recompute", "--batch", "128", "--json").output
-    )
-    assert values["best"]["strategy"] == json.loads(file.read_text())
-    assert values["rows"][0]["seconds"] == min(one["seconds"] for one in values["rows"]
-                                               if one["fits"])  # fmt: skip
-
-
-def test_command_with_a_file_and_fixed_degrees(tmp_path):
-    file = tmp_path / "topology.json"
-    file.write_text(json.dumps(topology("A8B16")))
-    given = ("--speed", "0=120T", "--speed", "30T", "--memory", "80G", "--bandwidth", "all=12GB/s")
-    done = invoke("gpt-350m", "--topology", str(file), *given, "--tensor", "1", "--data", "8,16",
-                  "--layers", "18,6", "--schedule", "1f1b", "--json")  # fmt: skip
-    values = json.loads(done.output)
-    assert values["site"]["speeds"] == [120e12] * 8 + [30e12] * 16
-    assert values["site"]["crossing"] == [12e9] * 2
-    assert values["best"]["degrees"] == "[1, 8|16, 2]"
-    assert [one["layers"] for one in values["best"]["strategy"]["stages"]] == [
-        [[0, 18]],
-        [[18, 24]],
-    ]
-
-
-@pytest.mark.parametrize(
-    "arguments, told",
-    [
-        (("gpt", *LAYOUT), "there is no model 'gpt'"),
-        (("gpt-350m", *LAYOUT, "--tensor", "5"), "do not multiply to the 24"),
-        (("gpt-350m", *LAYOUT, "--data", "x"), "write whole numbers"),
-        (("gpt-350m", *LAYOUT, "--speed", "fast"), "write FLOP/s"),
-        (("gpt-350m", *LAYOUT, "--speed", "x=1T"), "is no number of a cluster"),
-        (("gpt-350m", *LAYOUT, "--speed", "7=1T"), "there is no cluster 7"),
-        (("gpt-350m", *LAYOUT, "--memory", "80"), "give a unit"),
-        (("gpt-350m", "--layout", "A2"), "the speed of rank 0"),
-    ],
-)
-def test_errors_of_the_command(arguments, told):
-    done = invoke(*arguments)
-    assert done.exit_code == 2
-    assert told in " ".join(done.output.replace("│", " ").split())
-
-
-def test_command_where_nothing_fits():
-    done = invoke("llama-70b", "--layout", "A2", "--kind", "A=cuda:A100")
-    assert done.exit_code == 1
-    assert "no strategy fits: of [2, 1, 1]" in " ".join(done.output.split())
-    assert "NO" in done.output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hetccl.parallel.models import PRESETS, Model, ParallelError, model_of, read_model
 from hetccl.parallel.planner import Plan, plan
 from hetccl.parallel.pricing import Price, price_strategy
-from hetccl.parallel.sites import Site, read_site
+from hetccl.parallel.sites import Site, read_site, read_times
 from hetccl.parallel.strategies import Stage, Strategy
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ __all__ = [
     "price_strategy",
     "read_model",
     "read_site",
+    "read_times",
     "read_topology",
 ]
 

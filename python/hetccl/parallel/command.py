@@ -77,6 +77,13 @@ Bandwidth = Annotated[
         help="host: of a rank; cluster, all: of a host. 50GB/s, 400Gbit/s. Else by device.",
     ),
 ]
+Times = Annotated[
+    Path | None,
+    typer.Option(
+        "--times",
+        help="A file of `hetccl tune --output`: its all-reduces of all ranks are used as measured.",
+    ),
+]
 ShowAll = Annotated[bool, typer.Option("--all", help="Print every row.")]
 Save = Annotated[
     Path | None, typer.Option("--save", help="Write the best strategy here, for hetccl.parallel.")
@@ -136,6 +143,7 @@ def parallel(
     speed: Speed = None,
     memory: MemoryOption = None,
     bandwidth: Bandwidth = None,
+    times: Times = None,
     show_all: ShowAll = False,
     save: Save = None,
     as_json: AsJson = False,
@@ -155,6 +163,9 @@ def parallel(
             complete, _spread(speeds, clusters), _spread(sizes, clusters),
             parse_bandwidths(bandwidth or []),
         )  # fmt: skip
+        if times is not None:
+            with files_are_arguments():
+                site = sites.read_times(times, site)
         made = planner.plan(
             described, site, batch, tensor=tensor, data=widths, pipeline=pipeline, layers=counts,
             schedule=schedule, micro_batches=micro_batches, optimizer=optimizer,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hetccl import _lib
+from hetccl.balance import Profile
 from hetccl.parallel.models import ParallelError
 from hetccl.sharding.devices import find_device, find_networks
 from hetccl.topology import graph
+from hetccl.tune import records
+from hetccl.units import counted
 
 UTILISATION = 0.4  # of the maker's FLOP/s, which training of large models reaches
 LEVELS = ("host", "cluster", "all")
@@ -46,7 +51,8 @@ class Site:
     `clusters` has each cluster's ranks, `hosts` each rank's host. `speeds` are the FLOP/s that a
     rank reaches in training, `memory` its bytes, None if unknown. `inside` is bytes/s of a rank to
     others of its host; `network` and `crossing` are bytes/s of a host, each way, to hosts of the
-    same cluster and of other ones: 0 is unknown. `latency` is the seconds of a message.
+    same cluster and of other ones: 0 is unknown. `latency` is the seconds of a message. `times` are
+    bytes and seconds of all-reduces of all ranks together, as `hetccl tune` has measured them.
     """
 
     clusters: tuple[tuple[int, ...], ...]
@@ -59,6 +65,7 @@ class Site:
     names: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     latency: float = _LATENCY
+    times: tuple[tuple[int, float], ...] = ()
 
     @property
     def size(self) -> int:
@@ -115,14 +122,16 @@ class Site:
 
         A host of k ranks of a group of d over h hosts sends (d - k)/d of the buffer to be added
         up and k/d of the sum to each other host, as `hetccl.sharding` counts. Its ranks share what
-        arrives meanwhile, so the slower of both counts.
+        arrives meanwhile, so the slower of both counts. What was measured counts before what is
+        computed.
         """
+        groups = [group for group in groups if len(group.ranks) > 1 and group.size]
+        if self.times and len(groups) == 1 and len(groups[0].ranks) == self.size:
+            return Profile(self.times).time(math.ceil(groups[0].size))
         outside: dict[int, float] = defaultdict(float)
         inside: dict[int, float] = defaultdict(float)
         rounds = 0
         for group in groups:
-            if len(group.ranks) < 2 or not group.size:
-                continue
             of_host: dict[int, list[int]] = defaultdict(list)
             for rank in group.ranks:
                 of_host[self.hosts[rank]].append(rank)
@@ -138,6 +147,33 @@ class Site:
                     for rank in ranks:
                         inside[rank] += shared / self._within(ranks)
         return rounds * self.latency + max([0.0, *outside.values(), *inside.values()])
+
+
+def read_times(path: Path, site: Site) -> Site:
+    """`site` with the all-reduces of all its ranks that `hetccl tune --output` has measured.
+
+    The fastest setting of each size counts, as in a job that is tuned. Raises OSError, and
+    ParallelError where the file is damaged or was measured with other ranks or hosts.
+    """
+    try:
+        points = [point for point in records.read(path) if not point.failed]
+    except records.RecordsError as error:
+        raise ParallelError(str(error)) from None
+    hosts = len(set(site.hosts))
+    found: dict[int, float] = {}
+    for point in points:
+        where = point.key["collective"], point.ranks, point.hosts
+        if where == ("all_reduce", site.size, hosts):
+            seconds = point.us / 1e6
+            found[point.bytes] = min(seconds, found.get(point.bytes, seconds))
+    if not found:
+        others = sorted({(point.ranks, point.hosts) for point in points})[:4]
+        told = "; ".join(f"calls of {ranks} ranks on {hosts} hosts" for ranks, hosts in others)
+        raise ParallelError(
+            f"times: {path} has no all_reduce of {site.size} ranks on {counted(hosts, 'host')}: it "
+            f"has {told or 'no measurement'}"
+        )
+    return dataclasses.replace(site, times=tuple(sorted(found.items())))
 
 
 def _check_rate(what: str, rate: object) -> float:
