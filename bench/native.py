@@ -165,13 +165,11 @@ def measure_rules(
             return [*apart, "-genv", "LD_PRELOAD", str(hetccl.mpi.LIBRARY),
                     "-genv", "HETCCL_MPI_FILE", str(file)]  # fmt: skip
 
-        runs: dict[str, Callable[[], Numbers | str]] = {
-            name: lambda given=options_of(name, rule): run_mpi(  # type: ignore[misc]
-                mpi, 2, [*given, "bash", "-c", host, *argv], timeout
-            )
-            for name, rule in rules.items()
-        }
-        return alternating(rounds, runs)
+        def run(name: str, rule: object) -> Callable[[], Numbers | str]:
+            program = [*options_of(name, rule), "bash", "-c", host, *argv]
+            return lambda: run_mpi(mpi, 2, program, timeout)
+
+        return alternating(rounds, {name: run(name, rule) for name, rule in rules.items()})
 
 
 def measure_link(options: argparse.Namespace) -> dict[str, Any]:

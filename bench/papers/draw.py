@@ -31,7 +31,9 @@ def draw_values(axes: Axes, entry: Entry, record: Record) -> None:
     sides = (("paper", entry.paper_values, PAPER, -0.19), ("here", ours, OURS, 0.19))
     drawn = []
     for name, values, colour, shift in sides:
-        known = {place: float(values[label]) for place, label in enumerate(labels) if label in values}
+        known = {
+            place: float(values[label]) for place, label in enumerate(labels) if label in values
+        }
         if not known:
             continue
         errors = [known[p] * noise.get(labels[p], 0) / 2 if name == "here" else 0 for p in known]

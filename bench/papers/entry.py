@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 PAPERS = {
     "000": "HetCCL (SNU, Moreh, Samsung): one library over NVIDIA's and AMD's GPUs",

@@ -22,7 +22,9 @@ BENCH = Path(__file__).resolve().parent.parent
 SCENES = {scene.name: scene.host_of_rank for scene in EMULATED_SCENES} | {"AB": (0, 1)}
 RATE, RATE_BYTES = "1gbit", 1e9 / 8
 TIMEOUT = 900.0  # of one job; the runner ends the entry before
-ON_A_LINK = {"all_to_all": "all_to_all_single"} | dict.fromkeys(("reduce", "send_recv"), "broadcast")
+ON_A_LINK = {"all_to_all": "all_to_all_single"} | dict.fromkeys(
+    ("reduce", "send_recv"), "broadcast"
+)
 NO_MULTICAST = {
     "NCCL_NVLS_ENABLE": "0",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
@@ -173,9 +175,7 @@ def regress(seconds: Mapping[float, float]) -> tuple[float, float, float]:
     return start, 1 / slope, 1 - left / whole
 
 
-def collectives_of_limit(
-    collectives: Sequence[str], quick: bool, scene: str = "AABB"
-) -> Found:
+def collectives_of_limit(collectives: Sequence[str], quick: bool, scene: str = "AABB") -> Found:
     """Each collective's share of what the link between two clusters allows, and GB/s by bytes."""
     most, calls = (8 << 20, 4) if quick else (64 << 20, 7)
     found = {one: over_link(scene, one, sweep(most >> 6, most, calls, 8)) for one in collectives}

@@ -17,10 +17,10 @@ is the result of a run, with machine, versions and load; nothing is written by h
     python bench/papers/run.py 000-figure-7 --quick          # measures one
     python bench/papers/run.py 000-figure-7 --json docs/papers --write    # and keeps it here
 
-Every measurement is made twice. *Here* is the mean, and *noise* the largest difference of the two, as
-a part of it. **machine was loaded** marks results that were measured while others worked on the
-machine: their times say little. **quick** marks short runs. A page's name leads to numbers of machines
-with GPUs, which these entries did not measure.
+Every measurement is made twice. *Here* is the mean, and *noise* the largest difference of the two,
+as a part of it. **machine was loaded** marks results that were measured while others worked on the
+machine: their times say little. **quick** marks short runs. *GPUs:* leads to the page with numbers
+of machines that have some, which these entries did not measure.
 """
 CANNOT = """## What the hardware here cannot show
 
@@ -78,7 +78,9 @@ def details(entry: Entry, record: Record) -> Iterator[str]:
     yield ""
     machine = record.machine
     told = ", ".join(f"{name} {value}" for name, value in record.versions.items())
-    marked = f" {marks(record)}: load average {record.load['average']:.1f}." if marks(record) else ""
+    marked = (
+        f" {marks(record)}: load average {record.load['average']:.1f}." if marks(record) else ""
+    )
     yield (
         f"`{record.command}`, {record.date}, {record.seconds:.0f} s: {machine['processor']}; "
         f"{machine['system']}; {told}.{marked}"

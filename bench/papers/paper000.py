@@ -154,94 +154,180 @@ def measure_zero(quick: bool) -> Found:
     """The collectives of a step, from the plan that training follows."""
     values: dict[str, float | str] = {}
     for stage in (1, 2, 3):
-        found = dict.fromkeys(phase.collective.replace("_", "-") for phase in phases_of(f"zero{stage}"))
+        found = dict.fromkeys(
+            phase.collective.replace("_", "-") for phase in phases_of(f"zero{stage}")
+        )
         values[f"stage {stage}"] = ", ".join(sorted(found))
     return Found(where="hetccl.sharding's plan for 384 ranks", values=values)
 
 
 ENTRIES = (
     Entry(
-        "000", "figure 7",
-        "All-reduce, all-gather and reduce-scatter of 1 GB are as fast as the vendor's library with "
-        "GPUs of one vendor, and as the slower vendor's part with both.",
-        "of what the slower part allows", dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), 1.0),
-        "CPU ranks in two clusters: the share of what the link between them allows.",
-        f"{CLUSTER}. GPUs of one vendor: gpus.", 60, measure_representative, page="gpus",
+        paper="000",
+        piece="figure 7",
+        claim=(
+            "All-reduce, all-gather and reduce-scatter of 1 GB are as fast as the vendor's "
+            "library with GPUs of one vendor, and as the slower vendor's part with both."
+        ),
+        unit="of what the slower part allows",
+        paper_values=dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), 1.0),
+        measured=("CPU ranks in two clusters: the share of what the link between them allows."),
+        limits=f"{CLUSTER}.",
+        seconds=60,
+        measure=measure_representative,
+        page="gpus",
     ),
     Entry(
-        "000", "figure 8",
-        "Messages between vendors, 1 KB to 1 GB, come near the bandwidth of the slower end.",
-        "of what the link allows", {"send_recv": 1.0},
-        "Messages between CPU ranks of two clusters: the share of what their link allows.",
-        f"{CLUSTER}; RDMA between GPUs.", 30, measure_messages, page="gpus",
+        paper="000",
+        piece="figure 8",
+        claim=(
+            "Messages between vendors, 1 KB to 1 GB, come near the bandwidth of the slower end."
+        ),
+        unit="of what the link allows",
+        paper_values={"send_recv": 1.0},
+        measured=(
+            "Messages between CPU ranks of two clusters: the share of what their link allows."
+        ),
+        limits=f"{CLUSTER}; RDMA between GPUs.",
+        seconds=30,
+        measure=measure_messages,
+        page="gpus",
     ),
     Entry(
-        "000", "figure 9",
-        "Training on both vendors is up to 1.48 times as fast as on NVIDIA's GPUs alone and 2.97 "
-        "times as on AMD's; efficiency reaches 0.97.",
-        "times", {"mixed / fast part alone": 1.48, "mixed / slow part alone": 2.97, "efficiency": 0.97},
-        "Control groups make two CPU ranks twice as fast as two others; shares by profiles.",
-        f"{CLUSTER}; models that fill a GPU.", 90, measure_training, page="balancing",
+        paper="000",
+        piece="figure 9",
+        claim=(
+            "Training on both vendors is up to 1.48 times as fast as on NVIDIA's GPUs alone and"
+            " 2.97 times as on AMD's; efficiency reaches 0.97."
+        ),
+        unit="times",
+        paper_values={
+            "mixed / fast part alone": 1.48,
+            "mixed / slow part alone": 2.97,
+            "efficiency": 0.97,
+        },
+        measured=(
+            "Control groups make two CPU ranks twice as fast as two others; shares by profiles."
+        ),
+        limits=f"{CLUSTER}; models that fill a GPU.",
+        seconds=90,
+        measure=measure_training,
+        page="balancing",
     ),
     Entry(
-        "000", "figure 11",
-        "Reduce, broadcast and all-to-all of 1 GB behave as those of figure 7.",
-        "of what the slower part allows", dict.fromkeys(("reduce", "broadcast", "all_to_all"), 1.0),
-        "As figure 7.", f"{CLUSTER}. GPUs of one vendor: gpus.", 60, measure_others, page="gpus",
+        paper="000",
+        piece="figure 11",
+        claim="Reduce, broadcast and all-to-all of 1 GB behave as those of figure 7.",
+        unit="of what the slower part allows",
+        paper_values=dict.fromkeys(("reduce", "broadcast", "all_to_all"), 1.0),
+        measured="As figure 7.",
+        limits=f"{CLUSTER}.",
+        seconds=60,
+        measure=measure_others,
+        page="gpus",
     ),
     Entry(
-        "000", "figure 12",
-        "After 1,000 steps of LLaMA 1B the losses of NCCL, RCCL and HetCCL differ by less than 7e-3.",
-        "relative", {"largest difference of final losses": 7e-3},
-        "The same model and text over hetccl, Gloo and, on GPUs, NCCL.",
-        "Losses of two vendors in one job; WikiText-103, which cannot be fetched.",
-        240, measure_losses, page="gpus",
+        paper="000",
+        piece="figure 12",
+        claim=(
+            "After 1,000 steps of LLaMA 1B the losses of NCCL, RCCL and HetCCL differ by less "
+            "than 7e-3."
+        ),
+        unit="relative",
+        paper_values={"largest difference of final losses": 7e-3},
+        measured="The same model and text over hetccl, Gloo and, on GPUs, NCCL.",
+        limits=("Losses of two vendors in one job; WikiText-103, which cannot be fetched."),
+        seconds=240,
+        measure=measure_losses,
+        page="gpus",
     ),
     Entry(
-        "000", "figure 13",
-        "Of messages between vendors, GPU-aware MPI has the lower latency where they are short, HetCCL "
-        "the higher bandwidth where they are long.",
-        "times as fast", {},
-        "Messages in memory of the host, beside three MPIs.",
-        "An MPI that takes memory of GPUs of two vendors in one job.", 40, functools.partial(beside_mpis, "exchange"),
+        paper="000",
+        piece="figure 13",
+        claim=(
+            "Of messages between vendors, GPU-aware MPI has the lower latency where they are "
+            "short, HetCCL the higher bandwidth where they are long."
+        ),
+        unit="times as fast",
+        paper_values={},
+        measured="Messages in memory of the host, beside three MPIs.",
+        limits="An MPI that takes memory of GPUs of two vendors in one job.",
+        seconds=40,
+        measure=functools.partial(beside_mpis, "exchange"),
     ),
     Entry(
-        "000", "figure 14",
-        "On 16 GPUs of two vendors HetCCL's all-reduce and all-gather are faster than GPU-aware MPI's, "
-        "except for short messages.",
-        "times as fast", {},
-        "All-reduce in memory of the host, beside three MPIs.",
-        "An MPI that takes memory of GPUs of two vendors in one job; 16 GPUs.", 60, functools.partial(beside_mpis, "all_reduce"),
+        paper="000",
+        piece="figure 14",
+        claim=(
+            "On 16 GPUs of two vendors HetCCL's all-reduce and all-gather are faster than GPU-"
+            "aware MPI's, except for short messages."
+        ),
+        unit="times as fast",
+        paper_values={},
+        measured="All-reduce in memory of the host, beside three MPIs.",
+        limits="An MPI that takes memory of GPUs of two vendors in one job; 16 GPUs.",
+        seconds=60,
+        measure=functools.partial(beside_mpis, "all_reduce"),
     ),
     Entry(
-        "000", "figure 15",
-        "On one node of 8 H100 or 8 MI300X, all-reduces of 1 KB to 1 GB are as fast as the vendor's.",
-        "of NCCL's speed", {"all_reduce": 1.0},
-        "The GPUs of one machine in one cluster, through PyTorch, in turns with NCCL.",
-        "MI300X.", 120, measure_one_cluster, gpus=2, page="gpus",
+        paper="000",
+        piece="figure 15",
+        claim=(
+            "On one node of 8 H100 or 8 MI300X, all-reduces of 1 KB to 1 GB are as fast as the "
+            "vendor's."
+        ),
+        unit="of NCCL's speed",
+        paper_values={"all_reduce": 1.0},
+        measured=("The GPUs of one machine in one cluster, through PyTorch, in turns with NCCL."),
+        limits="MI300X.",
+        seconds=120,
+        measure=measure_one_cluster,
+        gpus=2,
+        page="gpus",
     ),
     Entry(
-        "000", "figure 16",
-        "Messages between GPUs are faster by RDMA than through memory of the host.",
-        "times", {},
-        "Messages of CPU ranks over an RDMA device and over TCP.",
-        "RDMA cards that read memory of GPUs; soft-RoCE is slower than TCP.", 60, measure_rdma, page="rdma",
+        paper="000",
+        piece="figure 16",
+        claim=("Messages between GPUs are faster by RDMA than through memory of the host."),
+        unit="times",
+        paper_values={},
+        measured="Messages of CPU ranks over an RDMA device and over TCP.",
+        limits="RDMA cards that read memory of GPUs; soft-RoCE is slower than TCP.",
+        seconds=60,
+        measure=measure_rdma,
+        page="rdma",
     ),
     Entry(
-        "000", "table 3",
-        "ZeRO's stages use these collectives.",
-        "", {"stage 1": "all-gather, all-reduce", "stage 2": "all-gather, reduce-scatter",
-             "stage 3": "all-gather, reduce-scatter"},
-        "The plan of hetccl.sharding's presets. Its stage 1 keeps whole gradients, and reduces and "
-        "scatters them once a step: the all-reduce's first half.",
-        "Nothing: counts do not depend on hardware.", 2, measure_zero,
+        paper="000",
+        piece="table 3",
+        claim="ZeRO's stages use these collectives.",
+        unit="",
+        paper_values={
+            "stage 1": "all-gather, all-reduce",
+            "stage 2": "all-gather, reduce-scatter",
+            "stage 3": "all-gather, reduce-scatter",
+        },
+        measured=(
+            "The plan of hetccl.sharding's presets. Its stage 1 keeps whole gradients, and "
+            "reduces and scatters them once a step: the all-reduce's first half."
+        ),
+        limits="Nothing: counts do not depend on hardware.",
+        seconds=2,
+        measure=measure_zero,
     ),
     Entry(
-        "000", "table 4",
-        "Shares by the measured speed of unlike GPUs train GPT 125M 1.22 times as fast as equal ones, "
-        "LLaMA 3B 1.08 times; where one vendor is twice as fast, 1.5 is ideal.",
-        "times", {"gpt-125m": 1.22, "gpt-355m": 1.19, "llama-1b": 1.09, "llama-3b": 1.08},
-        "As figure 9, beside equal shares; on two GPUs bench/gpu_balance.py.",
-        f"{CLUSTER}.", 120, measure_balance, page="gpus",
+        paper="000",
+        piece="table 4",
+        claim=(
+            "Shares by the measured speed of unlike GPUs train GPT 125M 1.22 times as fast as "
+            "equal ones, LLaMA 3B 1.08 times; where one vendor is twice as fast, 1.5 is ideal."
+        ),
+        unit="times",
+        paper_values={"gpt-125m": 1.22, "gpt-355m": 1.19, "llama-1b": 1.09, "llama-3b": 1.08},
+        measured="As figure 9, beside equal shares; on two GPUs bench/gpu_balance.py.",
+        limits=f"{CLUSTER}.",
+        seconds=120,
+        measure=measure_balance,
+        page="gpus",
     ),
-)  # fmt: skip
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import statistics
 import sys
 import time
 from typing import Any
@@ -49,7 +50,11 @@ def measure_copies(quick: bool) -> Found:
 
 def measure_wrapper(quick: bool) -> Found:
     measure.need_gpus(2)
-    names = {"send_recv": "send_recv", "all_gather_into_tensor": "all_gather", "all_reduce": "all_reduce"}
+    names = {
+        "send_recv": "send_recv",
+        "all_gather_into_tensor": "all_gather",
+        "all_reduce": "all_reduce",
+    }
     return measure.over_nccl("one", names, quick)
 
 
@@ -59,11 +64,17 @@ def measure_messages(quick: bool) -> Found:
     series = {name: by["send_recv"] for name, by in found.items() if "send_recv" in by}
     fits = {name: measure.regress(took) for name, took in series.items()}
     latency, rate, fit = fits["hetccl"]
-    values: dict[str, float | str] = {"hetccl, latency, ms": 1e3 * latency, "hetccl, GB/s": rate / 1e9,
-                                      "hetccl, R^2": fit}  # fmt: skip
+    values: dict[str, float | str] = {
+        "hetccl, latency, ms": 1e3 * latency,
+        "hetccl, GB/s": rate / 1e9,
+        "hetccl, R^2": fit,
+    }
     for name in ("nccl", "gloo"):
         if name in fits:
-            values |= {f"{name}, latency, ms": 1e3 * fits[name][0], f"bandwidth / {name}": rate / fits[name][1]}
+            values |= {
+                f"{name}, latency, ms": 1e3 * fits[name][0],
+                f"bandwidth / {name}": rate / fits[name][1],
+            }
     where = "two ranks of the host, TCP over loopback" if measure.n_gpus() < 2 else \
         f"{measure.n_gpus()} GPUs in two clusters, TCP over loopback"  # fmt: skip
     return Found(where, values, {name: measure.rates(took) for name, took in series.items()})
@@ -75,11 +86,11 @@ def measure_heterogeneous(quick: bool, name: str) -> Found:
     sizes = ["--bytes", str((8 if quick else 64) << 20), "--repeats", "3" if quick else "7"]
     runs = measure.script("run.py", "--scene", "AABB", *sizes, "--small-repeats", "20")[0]["runs"]
     ours, gloo = (runs[one][0]["large"][name] for one in ("hetccl", "gloo"))
-    collective = NCCL_NAMES[name]
+    share = measure.of_limit("AABB", NCCL_NAMES[name], ours["bytes"], ours["seconds"])
     return Found(
         where="AABB: CPU ranks, two clusters, an emulated link of 1 Gbit/s, through PyTorch",
         values={
-            "of what the link allows": measure.of_limit("AABB", collective, ours["bytes"], ours["seconds"]),
+            "of what the link allows": share,
             "Gloo / hetccl": gloo["seconds"] / ours["seconds"],
         },
     )  # fmt: skip
@@ -90,7 +101,11 @@ def measure_clusters(quick: bool) -> Found:
     names = {"all_gather": "all_gather_into_tensor", "all_reduce": "all_reduce"}
     if measure.n_gpus() >= 4:
         found = measure.over_nccl("shm", {name: label for label, name in names.items()}, quick)
-        return Found("four GPUs, 2 + 2, beside NCCL in one group without peer-to-peer", found.values, found.series)
+        return Found(
+            "four GPUs, 2 + 2, beside NCCL in one group without peer-to-peer",
+            found.values,
+            found.series,
+        )
     options = measure.sweep(64 << 10, (4 if quick else 16) << 20, 10)
     values, series = {}, {}
     for name in names:
@@ -111,14 +126,23 @@ def measure_rails(quick: bool) -> Found:
         took = {n: measure.over_rails(["200mbit"] * n, name, measure.sweep(size, size, calls))[size]
                 for n in (1, 2, 4)}  # fmt: skip
         series[name] = {n: took[1] / took[n] for n in took}
-    values = {f"{name}, {n} cards": times for name, by in series.items() for n, times in by.items() if n > 1}
+    values = {
+        f"{name}, {n} cards": times
+        for name, by in series.items()
+        for n, times in by.items()
+        if n > 1
+    }
     return Found("two emulated hosts of a CPU rank, each card 200 Mbit/s", values, series,
                  ("cards of a host", "times as fast"))  # fmt: skip
 
 
 def measure_training(quick: bool) -> Found:
     """Seconds of a training step over Gloo and hetccl, by DDP."""
-    model = ["--model", "gpt-355m"] if measure.n_gpus() >= 2 else ["--model", "gpt-tiny", "--devices", "cpu"]
+    model = (
+        ["--model", "gpt-355m"]
+        if measure.n_gpus() >= 2
+        else ["--model", "gpt-tiny", "--devices", "cpu"]
+    )
     tokens, repeats = ("8192", "32768"), "3" if quick else "7"
     if measure.n_gpus() < 2:
         tokens = ("256", "1024")
@@ -126,9 +150,14 @@ def measure_training(quick: bool) -> Found:
         "gpu_training.py", *model, "--tokens", *tokens, "--repeats", repeats, "--loss-steps", "3",
         "--by", "tcp",
     )["steps"]  # fmt: skip
-    middle = {role: {step["tokens"]: 1e3 * sorted(step["rounds"][role])[len(step["rounds"][role]) // 2]
-                     for step in found} for role in found[0]["rounds"]}  # fmt: skip
-    values = {f"Gloo / hetccl, {n} tokens": middle["gloo"][n] / middle["hetccl"][n] for n in middle["gloo"]}
+    middle: dict[str, dict[float, float]] = {}
+    for step in found:
+        for role, rounds in step["rounds"].items():
+            middle.setdefault(role, {})[step["tokens"]] = 1e3 * statistics.median(rounds)
+    values = {
+        f"Gloo / hetccl, {n} tokens": middle["gloo"][n] / middle["hetccl"][n]
+        for n in middle["gloo"]
+    }
     where = f"{model[1]}, DDP, {max(2, measure.n_gpus())} ranks in two clusters, TCP over loopback"
     return Found(where, values, middle, ("tokens of a rank", "ms a step"))
 
@@ -150,8 +179,7 @@ def plan_parallel(*arguments: str) -> list[dict[str, Any]]:
 def site(fast: int, other: int, speed: int, nics: int, nic: str) -> list[str]:
     """Options: so many servers of 8 A800 and of vendor 1 (16 a server) or 3 (8)."""
     size = 16 if speed == VENDOR_1 else 8
-    letters = [f"{name}{count * ranks}" for name, count, ranks in (("A", fast, 8), ("B", other, size))
-               if count]  # fmt: skip
+    letters = [f"A{8 * fast}"] * (fast > 0) + [f"B{size * other}"] * (other > 0)
     options = ["--layout", "".join(letters), "--hosts", str(max(fast, other))]
     speeds = [FAST] * (fast > 0) + [speed] * (other > 0)
     for number, (letter, rate) in enumerate(zip("AB" if fast else "B", speeds, strict=False)):
@@ -163,7 +191,10 @@ def site(fast: int, other: int, speed: int, nics: int, nic: str) -> list[str]:
 def measure_layers(quick: bool) -> Found:
     """The part of the layers that a plan gives the faster vendor, for both setups of table 8."""
     values: dict[str, float | str] = {}
-    for setup, model, servers, stages, batch in ((1, "llama-3b", 1, 2, 128), (2, "llama-8b", 2, 4, 256)):
+    for setup, model, servers, stages, batch in (
+        (1, "llama-3b", 1, 2, 128),
+        (2, "llama-8b", 2, 4, 256),
+    ):
         rows = plan_parallel(
             model, *site(servers, servers, VENDOR_1, 1, "100G"), "--batch", str(batch),
             "--tensor", "1", "--pipeline", str(stages), "--schedule", "1f1b",
@@ -180,7 +211,9 @@ def measure_layers(quick: bool) -> Found:
 
 def step_seconds(fast: int, other: int, *more: str) -> dict[str, float]:
     """Seconds of a step of Llama 8B by strategy, on servers of A800 and vendor 3."""
-    rows = plan_parallel("llama-8b", *site(fast, other, VENDOR_3, 8, "200G"), "--batch", "512", *more)
+    rows = plan_parallel(
+        "llama-8b", *site(fast, other, VENDOR_3, 8, "200G"), "--batch", "512", *more
+    )
     return {row["degrees"]: row["seconds"] for row in reversed(rows)}
 
 
@@ -232,131 +265,252 @@ def measure_latency(quick: bool) -> Found:
     rows = serve(quick)
     names = ("mean", "median", "P99")
     times = {role: [float(rows[role][f"TTFT {name} ms"]) for name in names] for role in rows}
-    values = {f"TTFT {name}, Gloo / hetccl": gloo / ours
-              for name, gloo, ours in zip(names, times["gloo"], times["hetccl"], strict=True)}  # fmt: skip
+    ratios = (gloo / ours for gloo, ours in zip(times["gloo"], times["hetccl"], strict=True))
+    values = {f"TTFT {n}, Gloo / hetccl": ratio for n, ratio in zip(names, ratios, strict=True)}
     return Found(SERVED, values)
 
 
 def measure_throughput(quick: bool) -> Found:
     rows = serve(quick)
+    ours, gloo = rows["hetccl"], rows["gloo"]
     columns = ("output tokens/s", "total tokens/s")
-    return Found(SERVED, {
-        f"{name}, hetccl / Gloo": float(rows["hetccl"][name]) / float(rows["gloo"][name]) for name in columns
-    })  # fmt: skip
+    values = {f"{name}, hetccl / Gloo": float(ours[name]) / float(gloo[name]) for name in columns}
+    return Found(SERVED, dict(values))
 
 
 def measure_served(quick: bool) -> Found:
     rows = serve(quick)
-    return Found(SERVED, {f"equal tokens, {name}": row["equal tokens"] for name, row in rows.items()})
+    return Found(
+        SERVED, {f"equal tokens, {name}": row["equal tokens"] for name, row in rows.items()}
+    )
 
 
 ENTRIES = (
     Entry(
-        "001", "figure 3",
-        "Copies through the host take 3.8 times as long as two copies inside the device, in messages "
-        "of 2 GB.",
-        "times", {"through the host / inside the GPU": 3.8},
-        "2 GiB out of a GPU and in again through pinned memory, beside two copies inside it.",
-        "Vendor 1's GPUs.", 10, measure_copies, gpus=1,
+        paper="001",
+        piece="figure 3",
+        claim=(
+            "Copies through the host take 3.8 times as long as two copies inside the device, in"
+            " messages of 2 GB."
+        ),
+        unit="times",
+        paper_values={"through the host / inside the GPU": 3.8},
+        measured=(
+            "2 GiB out of a GPU and in again through pinned memory, beside two copies inside it."
+        ),
+        limits="Vendor 1's GPUs.",
+        seconds=10,
+        measure=measure_copies,
+        gpus=1,
     ),
     Entry(
-        "001", "figure 10",
-        "The wrapper reaches 98 to 99 % of the vendor library's bandwidth.",
-        "of NCCL's speed", dict.fromkeys(("send_recv", "all_gather", "all_reduce"), 0.985),
-        "The GPUs of one machine in one cluster, through PyTorch, in turns with NCCL.",
-        "Other vendors' libraries.", 240, measure_wrapper, gpus=2, page="gpus",
+        paper="001",
+        piece="figure 10",
+        claim="The wrapper reaches 98 to 99 % of the vendor library's bandwidth.",
+        unit="of NCCL's speed",
+        paper_values=dict.fromkeys(("send_recv", "all_gather", "all_reduce"), 0.985),
+        measured=("The GPUs of one machine in one cluster, through PyTorch, in turns with NCCL."),
+        limits="Other vendors' libraries.",
+        seconds=240,
+        measure=measure_wrapper,
+        gpus=2,
+        page="gpus",
     ),
     Entry(
-        "001", "figure 11",
-        "Messages between vendors have over 6 times Gloo's bandwidth, and 0.10 to 0.40 ms of latency "
-        "(Gloo 1.73) by regression, R^2 above 0.999.",
-        "", {"bandwidth / gloo": 6.0, "hetccl, latency, ms": 0.25, "gloo, latency, ms": 1.73,
-             "hetccl, R^2": 0.999},
-        "Messages over TCP beside Gloo's: regression of time on bytes. The paper's latency here is the "
-        "middle of its range.",
-        f"{VENDORS}; RDMA of a device's memory.", 60, measure_messages, page="gpus",
+        paper="001",
+        piece="figure 11",
+        claim=(
+            "Messages between vendors have over 6 times Gloo's bandwidth, and 0.10 to 0.40 ms "
+            "of latency (Gloo 1.73) by regression, R^2 above 0.999."
+        ),
+        unit="",
+        paper_values={
+            "bandwidth / gloo": 6.0,
+            "hetccl, latency, ms": 0.25,
+            "gloo, latency, ms": 1.73,
+            "hetccl, R^2": 0.999,
+        },
+        measured=(
+            "Messages over TCP beside Gloo's: regression of time on bytes. The paper's latency "
+            "here is the middle of its range."
+        ),
+        limits=f"{VENDORS}; RDMA of a device's memory.",
+        seconds=60,
+        measure=measure_messages,
+        page="gpus",
     ),
     Entry(
-        "001", "figure 12",
-        "All-gathers across two vendors reach what the slower vendor reaches alone, and more than Gloo.",
-        "", {"of what the link allows": 1.0},
-        "CPU ranks in two clusters beside Gloo.", f"{VENDORS}.", 40,
-        functools.partial(measure_heterogeneous, name="all_gather_into_tensor"), page="gpus",
+        paper="001",
+        piece="figure 12",
+        claim=(
+            "All-gathers across two vendors reach what the slower vendor reaches alone, and "
+            "more than Gloo."
+        ),
+        unit="",
+        paper_values={"of what the link allows": 1.0},
+        measured="CPU ranks in two clusters beside Gloo.",
+        limits=f"{VENDORS}.",
+        seconds=40,
+        measure=functools.partial(measure_heterogeneous, name="all_gather_into_tensor"),
+        page="gpus",
     ),
     Entry(
-        "001", "figure 13", "The same of all-reduces.",
-        "", {"of what the link allows": 1.0},
-        "CPU ranks in two clusters beside Gloo.", f"{VENDORS}.", 40,
-        functools.partial(measure_heterogeneous, name="all_reduce"), page="gpus",
+        paper="001",
+        piece="figure 13",
+        claim="The same of all-reduces.",
+        unit="",
+        paper_values={"of what the link allows": 1.0},
+        measured="CPU ranks in two clusters beside Gloo.",
+        limits=f"{VENDORS}.",
+        seconds=40,
+        measure=functools.partial(measure_heterogeneous, name="all_reduce"),
+        page="gpus",
     ),
     Entry(
-        "001", "figure 14",
-        "Four nodes as two clusters of two reach 97.4 % of NCCL's all-gather over all four, and 59.1 % "
-        "of its all-reduce.",
-        "of one cluster's speed", {"all_gather": 0.974, "all_reduce": 0.591},
-        "Four ranks of a host as two clusters and as one; four GPUs as 2 + 2 beside NCCL.",
-        "Four nodes with RDMA cards.", 60, measure_clusters, page="gpus",
+        paper="001",
+        piece="figure 14",
+        claim=(
+            "Four nodes as two clusters of two reach 97.4 % of NCCL's all-gather over all four,"
+            " and 59.1 % of its all-reduce."
+        ),
+        unit="of one cluster's speed",
+        paper_values={"all_gather": 0.974, "all_reduce": 0.591},
+        measured=(
+            "Four ranks of a host as two clusters and as one; four GPUs as 2 + 2 beside NCCL."
+        ),
+        limits="Four nodes with RDMA cards.",
+        seconds=60,
+        measure=measure_clusters,
+        page="gpus",
     ),
     Entry(
-        "001", "figure 15",
-        "The bandwidth of collectives grows in proportion to the network cards, 1 to 8 a node.",
-        "times as fast", {f"{name}, {n} cards": float(n) for name in ("all_gather", "all_reduce") for n in (2, 4)},
-        "Hosts with 1, 2 and 4 emulated cards.", "Eight cards; RDMA.", 120, measure_rails,
+        paper="001",
+        piece="figure 15",
+        claim=(
+            "The bandwidth of collectives grows in proportion to the network cards, 1 to 8 a node."
+        ),
+        unit="times as fast",
+        paper_values={
+            f"{name}, {n} cards": float(n) for name in ("all_gather", "all_reduce") for n in (2, 4)
+        },
+        measured="Hosts with 1, 2 and 4 emulated cards.",
+        limits="Eight cards; RDMA.",
+        seconds=120,
+        measure=measure_rails,
     ),
     Entry(
-        "001", "figure 16",
-        "Instead of Gloo HetCCL trains Llama 3B 1.10 times as fast, Llama 8B 1.20 times.",
-        "times as fast", {"Llama 3B, Gloo / hetccl": 1.0998, "Llama 8B, Gloo / hetccl": 1.2038},
-        "A GPT by DDP over hetccl and Gloo, in turns.",
-        f"{VENDORS}; pipelines across vendors with unequal speed on GPUs.", 120, measure_training, page="gpus",
+        paper="001",
+        piece="figure 16",
+        claim=("Instead of Gloo HetCCL trains Llama 3B 1.10 times as fast, Llama 8B 1.20 times."),
+        unit="times as fast",
+        paper_values={"Llama 3B, Gloo / hetccl": 1.0998, "Llama 8B, Gloo / hetccl": 1.2038},
+        measured="A GPT by DDP over hetccl and Gloo, in turns.",
+        limits=f"{VENDORS}; pipelines across vendors with unequal speed on GPUs.",
+        seconds=120,
+        measure=measure_training,
+        page="gpus",
     ),
     Entry(
-        "001", "figure 17",
-        "A step on one server of each vendor takes 1.076 times as long as on two of NVIDIA's; 2 + 2 "
-        "servers train 1.56 times as fast as 2, 4 + 4 servers 1.51 times as fast as 2 + 2.",
-        "times", {"step, 1 + 1 servers / 2 of NVIDIA's": 1.076,
-                  "throughput, 2 + 2 servers / 2 of NVIDIA's": 1.56,
-                  "throughput, 4 + 4 servers / 2 + 2": 1.51},
-        "Predicted by `hetccl parallel`, with vendor 3's speed from the paper (0.95 of an A800).",
-        f"{VENDORS}: steps are predicted, not run.", 60, measure_scaling,
+        paper="001",
+        piece="figure 17",
+        claim=(
+            "A step on one server of each vendor takes 1.076 times as long as on two of "
+            "NVIDIA's; 2 + 2 servers train 1.56 times as fast as 2, 4 + 4 servers 1.51 times as"
+            " fast as 2 + 2."
+        ),
+        unit="times",
+        paper_values={
+            "step, 1 + 1 servers / 2 of NVIDIA's": 1.076,
+            "throughput, 2 + 2 servers / 2 of NVIDIA's": 1.56,
+            "throughput, 4 + 4 servers / 2 + 2": 1.51,
+        },
+        measured=(
+            "Predicted by `hetccl parallel`, with vendor 3's speed from the paper (0.95 of an "
+            "A800)."
+        ),
+        limits=f"{VENDORS}: steps are predicted, not run.",
+        seconds=60,
+        measure=measure_scaling,
     ),
     Entry(
-        "001", "figure 18",
-        "Prefill on one device and decode on another: HetCCL takes 65 % off the time to the first token "
-        "that forwarding through the host has.",
-        "times", {"TTFT mean, Gloo / hetccl": 2.86},
-        "examples/serving/drive.py: its own engine with random weights, hetccl beside Gloo.",
-        "Qwen2 7B's weights; vendor 3's GPUs.", 120, measure_latency, page="kv",
+        paper="001",
+        piece="figure 18",
+        claim=(
+            "Prefill on one device and decode on another: HetCCL takes 65 % off the time to the"
+            " first token that forwarding through the host has."
+        ),
+        unit="times",
+        paper_values={"TTFT mean, Gloo / hetccl": 2.86},
+        measured=(
+            "examples/serving/drive.py: its own engine with random weights, hetccl beside Gloo."
+        ),
+        limits="Qwen2 7B's weights; vendor 3's GPUs.",
+        seconds=120,
+        measure=measure_latency,
+        page="kv",
     ),
     Entry(
-        "001", "figure 19",
-        "The same setups: 19 % more output tokens per second than by forwarding through the host.",
-        "times", {"output tokens/s, hetccl / Gloo": 1.19},
-        "As figure 18. Requests arrive at a fixed rate, which limits the throughput of both.",
-        "Qwen2 7B's weights; vendor 3's GPUs.", 120, measure_throughput, page="kv",
+        paper="001",
+        piece="figure 19",
+        claim=(
+            "The same setups: 19 % more output tokens per second than by forwarding through the"
+            " host."
+        ),
+        unit="times",
+        paper_values={"output tokens/s, hetccl / Gloo": 1.19},
+        measured=(
+            "As figure 18. Requests arrive at a fixed rate, which limits the throughput of both."
+        ),
+        limits="Qwen2 7B's weights; vendor 3's GPUs.",
+        seconds=120,
+        measure=measure_throughput,
+        page="kv",
     ),
     Entry(
-        "001", "table 8",
-        "A pipeline over NVIDIA's and vendor 1's servers gives the faster vendor 26 of 36 layers "
-        "(Llama 3B), and 21 of 32 (8B), in stages of 8 and 16 replicas.",
-        "of the layers", {"setup 1": 26 / 36, "setup 2": 21 / 32},
-        "Plans of `hetccl parallel`, with vendor 1's speed from the paper's own division.",
-        f"{VENDORS}. The plan for 8B is not run.", 60, measure_layers,
+        paper="001",
+        piece="table 8",
+        claim=(
+            "A pipeline over NVIDIA's and vendor 1's servers gives the faster vendor 26 of 36 "
+            "layers (Llama 3B), and 21 of 32 (8B), in stages of 8 and 16 replicas."
+        ),
+        unit="of the layers",
+        paper_values={"setup 1": 26 / 36, "setup 2": 21 / 32},
+        measured=(
+            "Plans of `hetccl parallel`, with vendor 1's speed from the paper's own division."
+        ),
+        limits=f"{VENDORS}. The plan for 8B is not run.",
+        seconds=60,
+        measure=measure_layers,
     ),
     Entry(
-        "001", "table 9",
-        "Llama 8B by [tensor, data, pipeline] = [2, 8, 1] and [1, 8, 2] on two servers, three strategies "
-        "on four, within and across vendors.",
-        "s a step", {},
-        "Steps that `hetccl parallel` predicts for the same strategies.",
-        f"{VENDORS}: steps are predicted, not run.", 60, measure_strategies,
+        paper="001",
+        piece="table 9",
+        claim=(
+            "Llama 8B by [tensor, data, pipeline] = [2, 8, 1] and [1, 8, 2] on two servers, "
+            "three strategies on four, within and across vendors."
+        ),
+        unit="s a step",
+        paper_values={},
+        measured="Steps that `hetccl parallel` predicts for the same strategies.",
+        limits=f"{VENDORS}: steps are predicted, not run.",
+        seconds=60,
+        measure=measure_strategies,
     ),
     Entry(
-        "001", "table 10",
-        "Prefill on one GPU and decode on another, of one vendor and of two, by NCCL, through the host "
-        "and by HetCCL.",
-        "requests", {},
-        "Whether all tokens are those of one process that does both, over Gloo and over hetccl.",
-        "Qwen2 7B's weights; vendor 3's GPUs.", 120, measure_served, page="kv",
+        paper="001",
+        piece="table 10",
+        claim=(
+            "Prefill on one GPU and decode on another, of one vendor and of two, by NCCL, "
+            "through the host and by HetCCL."
+        ),
+        unit="requests",
+        paper_values={},
+        measured=(
+            "Whether all tokens are those of one process that does both, over Gloo and over hetccl."
+        ),
+        limits="Qwen2 7B's weights; vendor 3's GPUs.",
+        seconds=120,
+        measure=measure_served,
+        page="kv",
     ),
-)  # fmt: skip
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import measure
 import native
 from entry import Entry, Found, MissingError
 from mpis import MPIS
@@ -53,17 +52,24 @@ def measure_hybrid(quick: bool) -> Found:
     values, whole = {}, {}
     for nodes in (1, 2):
         series = series_of(rules, SMALL, quick, nodes)
-        values[f"1 MiB, {nodes} node{'s' * (nodes > 1)}"] = series["MPICH"][1 << 20] / series["hybrid"][1 << 20]
+        values[f"1 MiB, {nodes} node{'s' * (nodes > 1)}"] = (
+            series["MPICH"][1 << 20] / series["hybrid"][1 << 20]
+        )
         whole |= {f"{name}, {nodes}": by for name, by in series.items()}
     return found_of(whole, "one node, and two emulated ones over loopback", values)
 
 
 def measure_parts(quick: bool) -> Found:
     sizes = tuple(4 << (4 * power) for power in range(6 if quick else 7))
-    rules = {"hetccl": {"any": DEVICE}, "4 streams": {"any": PARTS}, "4 communicators": {"any": COMMUNICATORS}}
+    rules = {
+        "hetccl": {"any": DEVICE},
+        "4 streams": {"any": PARTS},
+        "4 communicators": {"any": COMMUNICATORS},
+    }
     series = series_of(rules, sizes, quick)
     values = {
-        f"{name} / hetccl, {max(sizes) >> 20} MiB": series["hetccl"][max(sizes)] / series[name][max(sizes)]
+        f"{name} / hetccl, {max(sizes) >> 20} MiB": series["hetccl"][max(sizes)]
+        / series[name][max(sizes)]
         for name in ("4 streams", "4 communicators")
     }
     return found_of(series, "one node", values)
@@ -71,25 +77,48 @@ def measure_parts(quick: bool) -> Found:
 
 ENTRIES = (
     Entry(
-        "002", "figure 4",
-        "Below 8 KB (one node) and 32 KB (two) MPICH's compositions are faster than RCCL's all-reduce, "
-        "above them RCCL is.",
-        "times as fast", {},
-        "MPICH, leaders and hetccl by rules of one file, through MPI_Allreduce.", f"{GPUS}.", 40,
-        measure_compositions, page="mpi",
+        paper="002",
+        piece="figure 4",
+        claim=(
+            "Below 8 KB (one node) and 32 KB (two) MPICH's compositions are faster than RCCL's "
+            "all-reduce, above them RCCL is."
+        ),
+        unit="times as fast",
+        paper_values={},
+        measured=("MPICH, leaders and hetccl by rules of one file, through MPI_Allreduce."),
+        limits=f"{GPUS}.",
+        seconds=40,
+        measure=measure_compositions,
+        page="mpi",
     ),
     Entry(
-        "002", "figure 6",
-        "Rules by size make all-reduces of 1 MB 60.2 times as fast as MPICH's on one node, 35.1 times "
-        "on two.",
-        "times as fast", {"1 MiB, 1 node": 60.2, "1 MiB, 2 nodes": 35.1},
-        "The paper's rules (8 KB, 32 KB), through MPI_Allreduce.", f"{GPUS}.", 60, measure_hybrid, page="mpi",
+        paper="002",
+        piece="figure 6",
+        claim=(
+            "Rules by size make all-reduces of 1 MB 60.2 times as fast as MPICH's on one node, "
+            "35.1 times on two."
+        ),
+        unit="times as fast",
+        paper_values={"1 MiB, 1 node": 60.2, "1 MiB, 2 nodes": 35.1},
+        measured="The paper's rules (8 KB, 32 KB), through MPI_Allreduce.",
+        limits=f"{GPUS}.",
+        seconds=60,
+        measure=measure_hybrid,
+        page="mpi",
     ),
     Entry(
-        "002", "figure 7",
-        "All-reduces in four parts, on four streams or by four communicators, are slower below 8 MB and "
-        "no faster above.",
-        "times as fast", {"4 streams / hetccl, 64 MiB": 1.0, "4 communicators / hetccl, 64 MiB": 1.0},
-        "The same parts of host memory, through MPI_Allreduce.", f"{GPUS}.", 60, measure_parts, page="mpi",
+        paper="002",
+        piece="figure 7",
+        claim=(
+            "All-reduces in four parts, on four streams or by four communicators, are slower "
+            "below 8 MB and no faster above."
+        ),
+        unit="times as fast",
+        paper_values={"4 streams / hetccl, 64 MiB": 1.0, "4 communicators / hetccl, 64 MiB": 1.0},
+        measured="The same parts of host memory, through MPI_Allreduce.",
+        limits=f"{GPUS}.",
+        seconds=60,
+        measure=measure_parts,
+        page="mpi",
     ),
-)  # fmt: skip
+)

@@ -114,11 +114,13 @@ def measure_steps(quick: bool, layers: int) -> Found:
     size = ["--width", "128", "--steps", "2", "--rounds", "1"] if quick else ["--width", "384"]
     links = ["--context", "16", "--rate", "200mbit", "--trunk", "50mbit", "--layers", str(layers)]
     rounds = measure.script("sharding.py", *size, *links, "--cases", *cases)
-    took = {case: statistics.median(s for one in rounds for s in one[case]["seconds"]) for case in cases}
+    took = {
+        case: statistics.median(s for one in rounds for s in one[case]["seconds"]) for case in cases
+    }
     trunk = {case: rounds[-1][case]["trunk"] for case in cases}
     return Found(
-        where=f"GPT of {rounds[0]['zero3']['parameters'] / 1e6:.1f} million parameters, 8 CPU ranks: two "
-        "sites (50 Mbit/s) of two hosts (200 Mbit/s) of two ranks",
+        where=f"GPT of {rounds[0]['zero3']['parameters'] / 1e6:.1f} million parameters, 8 CPU "
+        "ranks: two sites (50 Mbit/s) of two hosts (200 Mbit/s) of two ranks",
         values={
             "ZeRO++ / ZeRO-3": took["zero3"] / took["zero++"],
             "three levels / ZeRO++": took["zero++"] / took["three-level"],
@@ -151,78 +153,174 @@ SPEEDS = {"ZeRO++ / ZeRO-3": 1.405, "three levels / ZeRO++": 1.707, "three level
 FRONTIER_LIMIT = "384 GCDs of MI250X; TFLOPS of a model that fills them"
 ENTRIES = (
     Entry(
-        "003", "table 4", "Degrees of weights, gradients and optimizer states in each scheme.",
-        "degrees", {"ZeRO-1": f"1, 1, {ALL}", "ZeRO-2": f"1, {ALL}, {ALL}",
-                    "ZeRO-3": f"{ALL}, {ALL}, {ALL}", "ours": f"2, {GCDS}, {ALL}"},
-        "The presets of hetccl.sharding.", FORMULA, 1, measure_degrees, page="sharding",
-    ),
-    Entry(
-        "003", "table 5", "Memory of weights on a device: fixed, whatever the number of devices.",
-        "bytes a parameter", {"ZeRO-3": 2 / ALL, "ZeRO++": 2 / ALL + 2 / GCDS,
-                              "ours, secondary 8": 1 + 1 / 8, "ours, secondary 2": 1 + 1 / 2},
-        "The planner's formulas. ZeRO++'s second partition is kept encoded here: half the paper's.",
-        FORMULA, 1, measure_weights, page="sharding",
-    ),
-    Entry(
-        "003", "table 6", "Memory of gradients on a device: fixed, whatever the number of devices.",
-        "bytes a parameter", {"ZeRO-3": 2 / ALL, "ZeRO++": 2 / ALL, "ours": 2 / GCDS},
-        "The planner's formulas.", FORMULA, 1, measure_gradients, page="sharding",
-    ),
-    Entry(
-        "003", "table 7",
-        "Gathers of weights stay in a pair of GCDs or a node, and INT8 halves their volume.",
-        "of the weights' bytes", {
-            "ZeRO-3, forward": OUTSIDE, "ZeRO-3, backward": OUTSIDE,
-            "ZeRO++, forward": OUTSIDE / 2, "ZeRO++, backward": INSIDE / 2,
-            "ours, secondary 8, forward": 1 / 4, "ours, secondary 8, backward": INSIDE / 2,
-            "ours, secondary 2, forward": 1 / 4, "ours, secondary 2, backward": 1 / 4,
+        paper="003",
+        piece="table 4",
+        claim="Degrees of weights, gradients and optimizer states in each scheme.",
+        unit="degrees",
+        paper_values={
+            "ZeRO-1": f"1, 1, {ALL}",
+            "ZeRO-2": f"1, {ALL}, {ALL}",
+            "ZeRO-3": f"{ALL}, {ALL}, {ALL}",
+            "ours": f"2, {GCDS}, {ALL}",
         },
-        "The planner's formulas.", FORMULA, 1, measure_gathers, page="sharding",
+        measured="The presets of hetccl.sharding.",
+        limits=FORMULA,
+        seconds=1,
+        measure=measure_degrees,
+        page="sharding",
     ),
     Entry(
-        "003", "table 8",
-        "Reduce-scatters of gradients stay in a node, and INT4 leaves a quarter of their volume.",
-        "", {"ZeRO-3": OUTSIDE, "ZeRO++": OUTSIDE / 4, "ours": INSIDE / 4,
-             "as it is / int8, time": 2.0, "as it is / int4, time": 4.0},
-        "The planner's formulas; and times of a reduce-scatter with each encoding over a slow link.",
-        "Kernels on AMD's GPUs.", 60, measure_scatters, page="quantised",
+        paper="003",
+        piece="table 5",
+        claim="Memory of weights on a device: fixed, whatever the number of devices.",
+        unit="bytes a parameter",
+        paper_values={
+            "ZeRO-3": 2 / ALL,
+            "ZeRO++": 2 / ALL + 2 / GCDS,
+            "ours, secondary 8": 1 + 1 / 8,
+            "ours, secondary 2": 1 + 1 / 2,
+        },
+        measured=(
+            "The planner's formulas. ZeRO++'s second partition is kept encoded here: half the "
+            "paper's."
+        ),
+        limits=FORMULA,
+        seconds=1,
+        measure=measure_weights,
+        page="sharding",
     ),
     Entry(
-        "003", "table 10", "Of the schemes compared, ZeRO-topo alone shards by pairs of GCDs, and it "
-        "quantises.",
-        "", {"ZeRO-3": "none", "ZeRO++": "quantised", "MiCS": "none",
-             "ZeRO-topo": "hybrid, pair of GCDs, quantised"},
-        "What the presets do. FSDP and AMSP are no presets.",
-        "Nothing: a table of features.", 1, measure_features, page="sharding",
+        paper="003",
+        piece="table 6",
+        claim=("Memory of gradients on a device: fixed, whatever the number of devices."),
+        unit="bytes a parameter",
+        paper_values={"ZeRO-3": 2 / ALL, "ZeRO++": 2 / ALL, "ours": 2 / GCDS},
+        measured="The planner's formulas.",
+        limits=FORMULA,
+        seconds=1,
+        measure=measure_gradients,
+        page="sharding",
     ),
     Entry(
-        "003", "figure 7",
-        "GPT-NeoX 20B on 384 GCDs: ZeRO++ has 40.5 % more TFLOPS than ZeRO-3, three levels 70.7 % more "
-        "than ZeRO++ and 139.8 % more than ZeRO-3.",
-        "times as fast", SPEEDS,
-        "Steps of a small GPT on a tree of slow links; kernels' counters say what crosses.",
-        f"{FRONTIER_LIMIT}.", 300, functools.partial(measure_steps, layers=4), page="sharding",
+        paper="003",
+        piece="table 7",
+        claim=(
+            "Gathers of weights stay in a pair of GCDs or a node, and INT8 halves their volume."
+        ),
+        unit="of the weights' bytes",
+        paper_values={
+            "ZeRO-3, forward": OUTSIDE,
+            "ZeRO-3, backward": OUTSIDE,
+            "ZeRO++, forward": OUTSIDE / 2,
+            "ZeRO++, backward": INSIDE / 2,
+            "ours, secondary 8, forward": 1 / 4,
+            "ours, secondary 8, backward": INSIDE / 2,
+            "ours, secondary 2, forward": 1 / 4,
+            "ours, secondary 2, backward": 1 / 4,
+        },
+        measured="The planner's formulas.",
+        limits=FORMULA,
+        seconds=1,
+        measure=measure_gathers,
+        page="sharding",
     ),
     Entry(
-        "003", "figure 8", "The same of GPT-NeoX 10B.",
-        "times as fast", {},
-        "As figure 7, with half the layers.",
-        f"{FRONTIER_LIMIT}.", 200, functools.partial(measure_steps, layers=2), page="sharding",
+        paper="003",
+        piece="table 8",
+        claim=(
+            "Reduce-scatters of gradients stay in a node, and INT4 leaves a quarter of their "
+            "volume."
+        ),
+        unit="",
+        paper_values={
+            "ZeRO-3": OUTSIDE,
+            "ZeRO++": OUTSIDE / 4,
+            "ours": INSIDE / 4,
+            "as it is / int8, time": 2.0,
+            "as it is / int4, time": 4.0,
+        },
+        measured=(
+            "The planner's formulas; and times of a reduce-scatter with each encoding over a "
+            "slow link."
+        ),
+        limits="Kernels on AMD's GPUs.",
+        seconds=60,
+        measure=measure_scatters,
+        page="quantised",
     ),
     Entry(
-        "003", "figure 9",
-        "GPT-NeoX 10B: the losses of quantised three-level sharding are similar to ZeRO-3's, within 1 % "
-        "in earlier work.",
-        "relative to FSDP2", {"held-out loss, three levels": 0.01},
-        "A small GPT on real text over FSDP2, three levels and ZeRO++.",
-        "The Pile, 14 billion tokens; models of billions of parameters.", 120,
-        functools.partial(measure_losses, layers=2), page="sharding",
+        paper="003",
+        piece="table 10",
+        claim=(
+            "Of the schemes compared, ZeRO-topo alone shards by pairs of GCDs, and it quantises."
+        ),
+        unit="",
+        paper_values={
+            "ZeRO-3": "none",
+            "ZeRO++": "quantised",
+            "MiCS": "none",
+            "ZeRO-topo": "hybrid, pair of GCDs, quantised",
+        },
+        measured="What the presets do. FSDP and AMSP are no presets.",
+        limits="Nothing: a table of features.",
+        seconds=1,
+        measure=measure_features,
+        page="sharding",
     ),
     Entry(
-        "003", "figure 10", "The same of GPT-NeoX 20B.",
-        "relative to FSDP2", {"held-out loss, three levels": 0.01},
-        "As figure 9, with three layers.",
-        "The Pile, 14 billion tokens; models of billions of parameters.", 160,
-        functools.partial(measure_losses, layers=3), page="sharding",
+        paper="003",
+        piece="figure 7",
+        claim=(
+            "GPT-NeoX 20B on 384 GCDs: ZeRO++ has 40.5 % more TFLOPS than ZeRO-3, three levels "
+            "70.7 % more than ZeRO++ and 139.8 % more than ZeRO-3."
+        ),
+        unit="times as fast",
+        paper_values=SPEEDS,
+        measured=(
+            "Steps of a small GPT on a tree of slow links; kernels' counters say what crosses."
+        ),
+        limits=f"{FRONTIER_LIMIT}.",
+        seconds=300,
+        measure=functools.partial(measure_steps, layers=4),
+        page="sharding",
     ),
-)  # fmt: skip
+    Entry(
+        paper="003",
+        piece="figure 8",
+        claim="The same of GPT-NeoX 10B.",
+        unit="times as fast",
+        paper_values={},
+        measured="As figure 7, with half the layers.",
+        limits=f"{FRONTIER_LIMIT}.",
+        seconds=200,
+        measure=functools.partial(measure_steps, layers=2),
+        page="sharding",
+    ),
+    Entry(
+        paper="003",
+        piece="figure 9",
+        claim=(
+            "GPT-NeoX 10B: the losses of quantised three-level sharding are similar to "
+            "ZeRO-3's, within 1 % in earlier work."
+        ),
+        unit="relative to FSDP2",
+        paper_values={"held-out loss, three levels": 0.01},
+        measured="A small GPT on real text over FSDP2, three levels and ZeRO++.",
+        limits="The Pile, 14 billion tokens; models of billions of parameters.",
+        seconds=120,
+        measure=functools.partial(measure_losses, layers=2),
+        page="sharding",
+    ),
+    Entry(
+        paper="003",
+        piece="figure 10",
+        claim="The same of GPT-NeoX 20B.",
+        unit="relative to FSDP2",
+        paper_values={"held-out loss, three levels": 0.01},
+        measured="As figure 9, with three layers.",
+        limits="The Pile, 14 billion tokens; models of billions of parameters.",
+        seconds=160,
+        measure=functools.partial(measure_losses, layers=3),
+        page="sharding",
+    ),
+)

@@ -145,41 +145,85 @@ def measure_valleys(quick: bool) -> Found:
 
 ENTRIES = (
     Entry(
-        "004", "space",
-        "Of NCCL's 158 parameters six matter: 2 algorithms, 3 protocols, 2 transports, 128 channels, 20 "
-        "threads, 8192 chunks, over a million settings.",
-        "values", {"all settings": 2 * 3 * 2 * 128 * 20 * 8192},
-        "The space that hetccl searches between clusters. Of NCCL it chooses algorithm, protocol and "
-        "channels (tuning), since the plug-in's interface passes no more.",
-        "Nothing.", 5, measure_space, page="tuning",
+        paper="004",
+        piece="space",
+        claim=(
+            "Of NCCL's 158 parameters six matter: 2 algorithms, 3 protocols, 2 transports, 128 "
+            "channels, 20 threads, 8192 chunks, over a million settings."
+        ),
+        unit="values",
+        paper_values={"all settings": 2 * 3 * 2 * 128 * 20 * 8192},
+        measured=(
+            "The space that hetccl searches between clusters. Of NCCL it chooses algorithm, "
+            "protocol and channels (tuning), since the plug-in's interface passes no more."
+        ),
+        limits="Nothing.",
+        seconds=5,
+        measure=measure_space,
+        page="tuning",
     ),
     Entry(
-        "004", "valleys",
-        "Along each resource parameter the bandwidth has one maximum, so coordinate descent finds it.",
-        "of lines", {"slice_bytes": 1.0, "depth": 1.0},
-        "The share of lines through the settings that `hetccl tune` measures which have one valley.",
-        f"{A40}; NCCL's threads and chunks.", 120, measure_valleys, page="tuning",
+        paper="004",
+        piece="valleys",
+        claim=(
+            "Along each resource parameter the bandwidth has one maximum, so coordinate descent"
+            " finds it."
+        ),
+        unit="of lines",
+        paper_values={"slice_bytes": 1.0, "depth": 1.0},
+        measured=(
+            "The share of lines through the settings that `hetccl tune` measures which have one"
+            " valley."
+        ),
+        limits=f"{A40}; NCCL's threads and chunks.",
+        seconds=120,
+        measure=measure_valleys,
+        page="tuning",
     ),
     Entry(
-        "004", "alone",
-        "All-gather, reduce-scatter and all-reduce of 1 MB to 1 GB are faster tuned than by NCCL's choice.",
-        "times as fast", {},
-        "The defaults beside what an online search finds; on GPUs NCCL's beside the plug-in's.",
-        f"{A40}.", 180, measure_alone, page="gpus",
+        paper="004",
+        piece="alone",
+        claim=(
+            "All-gather, reduce-scatter and all-reduce of 1 MB to 1 GB are faster tuned than by"
+            " NCCL's choice."
+        ),
+        unit="times as fast",
+        paper_values={},
+        measured=(
+            "The defaults beside what an online search finds; on GPUs NCCL's beside the plug-in's."
+        ),
+        limits=f"{A40}.",
+        seconds=180,
+        measure=measure_alone,
+        page="gpus",
     ),
     Entry(
-        "004", "beside",
-        "The same beside computation, where other settings are best.",
-        "times as fast", {},
-        "As before, beside a process that computes; on GPUs beside products of matrices.",
-        f"{A40}.", 180, measure_beside, page="gpus",
+        paper="004",
+        piece="beside",
+        claim="The same beside computation, where other settings are best.",
+        unit="times as fast",
+        paper_values={},
+        measured=(
+            "As before, beside a process that computes; on GPUs beside products of matrices."
+        ),
+        limits=f"{A40}.",
+        seconds=180,
+        measure=measure_beside,
+        page="gpus",
     ),
     Entry(
-        "004", "training",
-        "Training is up to 1.32 times as fast, within 2 iterations (Phi-2, Llama 3.1 8B, Yi 1.5 34B, "
-        "VGG 19).",
-        "times as fast", {"default / online": 1.32, "default / step": 1.32},
-        "A GPT by DDP, by default and after searches by call and by step.",
-        f"{A40}; those models.", 180, measure_training, page="gpus",
+        paper="004",
+        piece="training",
+        claim=(
+            "Training is up to 1.32 times as fast, within 2 iterations (Phi-2, Llama 3.1 8B, Yi"
+            " 1.5 34B, VGG 19)."
+        ),
+        unit="times as fast",
+        paper_values={"default / online": 1.32, "default / step": 1.32},
+        measured="A GPT by DDP, by default and after searches by call and by step.",
+        limits=f"{A40}; those models.",
+        seconds=180,
+        measure=measure_training,
+        page="gpus",
     ),
-)  # fmt: skip
+)

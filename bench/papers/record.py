@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from entry import PAPERS, Entry, Found, Number
+from entry import Entry, Found, Number
 
+import hetccl
 import hetccl.machine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,9 +46,13 @@ def versions() -> dict[str, str]:
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         found["GPUs"] = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         found["NCCL"] = ".".join(map(str, torch.cuda.nccl.version()))
-    if shutil.which("uname"):
-        found["Python"] = sys.version.split()[0]
     return found
+
+
+def read_found(raw: dict[str, Any]) -> Found:
+    """JSON has texts where a line has numbers."""
+    lines = {name: {float(x): y for x, y in line.items()} for name, line in raw["series"].items()}
+    return Found(raw["where"], raw["values"], lines, (raw["axes"][0], raw["axes"][1]))
 
 
 @dataclass
@@ -77,22 +80,21 @@ class Record:
         """Repeats it."""
         return f"python bench/papers/run.py {self.entry}{' --quick' * self.quick}"
 
+    def pairs(self) -> dict[str, tuple[float, float]]:
+        """The numbers of both runs."""
+        first, second = (run.values for run in self.runs)
+        return {label: (float(one), float(second[label])) for label, one in first.items()
+                if not isinstance(one, str)}  # fmt: skip
+
     def values(self) -> dict[str, Number | str]:
         """The mean of both runs."""
-        first, second = (run.values for run in self.runs)
-        return {
-            label: one if isinstance(one, str) else (one + float(second[label])) / 2
-            for label, one in first.items()
-        }
+        means = {label: sum(both) / 2 for label, both in self.pairs().items()}
+        return {**self.runs[0].values, **means}
 
     def noise(self) -> dict[str, float]:
         """The difference of both runs, as a part of the mean."""
-        first, second = (run.values for run in self.runs)
-        return {
-            label: abs(one - float(second[label])) / abs(mean) if (mean := (one + float(second[label])) / 2) else 0.0
-            for label, one in first.items()
-            if not isinstance(one, str)
-        }  # fmt: skip
+        return {label: 2 * abs(one - other) / (abs(one + other) or 1.0)
+                for label, (one, other) in self.pairs().items()}  # fmt: skip
 
     def to_json(self) -> str:
         """A file's text."""
@@ -103,12 +105,7 @@ class Record:
         """The record of a file's text. Raises ValueError where it is none."""
         raw: dict[str, Any] = json.loads(text)
         try:
-            runs = [
-                Found(run["where"], run["values"],
-                      {name: {float(x): y for x, y in line.items()} for name, line in run["series"].items()},
-                      (run["axes"][0], run["axes"][1]))
-                for run in raw.pop("runs")
-            ]  # fmt: skip
+            runs = [read_found(run) for run in raw.pop("runs")]
             record = cls(runs=runs, **raw)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it is no result of an entry: {error}") from None
@@ -136,6 +133,3 @@ def start_record(entry: Entry, quick: bool) -> Record:
     load = {"average": round(os.getloadavg()[0], 2), "before": round(busy_share(), 3), "after": 0.0}
     day = time.strftime("%Y-%m-%d")
     return Record(entry.name, day, quick, 0.0, hetccl.machine.facts(), versions(), load, [])
-
-
-__all__ = ["KEPT", "PAPERS", "Record", "busy_share", "read_all", "start_record"]

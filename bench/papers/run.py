@@ -123,8 +123,9 @@ def show_entries(console: Console) -> None:
     kept = read_all(KEPT)
     for name, entry in ENTRIES.items():
         state = kept[name].date if name in kept else entry.lacking
-        table.add_row(name, str(2 * entry.seconds), str(entry.gpus or "-"), state,
-                      Text(entry.claim))
+        table.add_row(
+            name, str(2 * entry.seconds), str(entry.gpus or "-"), state, Text(entry.claim)
+        )
     console.print(table)
 
 
