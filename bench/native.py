@@ -132,12 +132,12 @@ def measure_calls(
     arguments = [call, str(BATCHES), *map(str, sizes)]
     ours = [str(build_with_hetccl("hetccl_calls")), *arguments]
     absent = {mpi.name: why for mpi in MPIS if (why := mpi.missing()) is not None}
-    programs = {mpi: str(build_for(mpi)) for mpi in MPIS if mpi.name not in absent}
+    programs = [(mpi, str(build_for(mpi))) for mpi in MPIS if mpi.name not in absent]
     with place_of(1, None) as place:
         runs: dict[str, Callable[[], Numbers | str]] = {
             "hetccl": lambda: run_ranks(place, [0] * ranks, ours, timeout, bind=True)
         }
-        for mpi, program in programs.items():
+        for mpi, program in programs:
             argv = [program, *arguments]
             runs[mpi.name] = lambda mpi=mpi, argv=argv: run_mpi(  # type: ignore[misc]
                 mpi, ranks, argv, timeout
