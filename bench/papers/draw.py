@@ -8,7 +8,7 @@ from entry import Entry, Number
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from record import Record
 
 OURS, PAPER = "#2f6fde", "#c9d1d9"
@@ -36,13 +36,14 @@ def draw_values(axes: Axes, entry: Entry, record: Record) -> None:
         }
         if not known:
             continue
-        errors = [known[p] * noise.get(labels[p], 0) / 2 if name == "here" else 0 for p in known]
+        half = [known[p] * noise.get(labels[p], 0) / 2 if name == "here" else 0.0 for p in known]
         axes.barh([place + shift for place in known], list(known.values()), 0.36, label=name,
-                  color=colour, xerr=errors if any(errors) else None, ecolor="#59636e")  # fmt: skip
-        for place, value in known.items():
-            axes.annotate(f"{value:.3g}", (value, place + shift), xytext=(4, 0), va="center",
-                          textcoords="offset points", fontsize=8)  # fmt: skip
-        drawn += known.values()
+                  color=colour, xerr=half if any(half) else None,
+                  error_kw={"ecolor": "#59636e", "elinewidth": 1})  # fmt: skip
+        for (place, value), error in zip(known.items(), half, strict=True):
+            axes.annotate(f"{value:.3g}", (value + error, place + shift), xytext=(4, 0),
+                          va="center", textcoords="offset points", fontsize=8)  # fmt: skip
+            drawn.append(value + error)
     positive = [value for value in drawn if value > 0]
     if positive and max(positive) > WIDE * min(positive):
         axes.set_xscale("log")
@@ -75,6 +76,7 @@ def draw_series(axes: Axes, record: Record) -> None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(size_text))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=8)

@@ -19,8 +19,8 @@ is the result of a run, with machine, versions and load; nothing is written by h
 
 Every measurement is made twice. *Here* is the mean, and *noise* the largest difference of the two,
 as a part of it. **machine was loaded** marks results that were measured while others worked on the
-machine: their times say little. **quick** marks short runs. *GPUs:* leads to the page with numbers
-of machines that have some, which these entries did not measure.
+machine: their times say little. **quick** marks short runs. *Also* leads to a page with more numbers
+of ours, those of machines with GPUs among them, which these entries did not measure.
 """
 CANNOT = """## What the hardware here cannot show
 
@@ -50,7 +50,7 @@ def marks(record: Record) -> str:
 
 def here_text(entry: Entry, record: Record | None) -> str:
     """A cell: our values, or the reason why there are none."""
-    page = f"; GPUs: [](../{entry.page}.md)".replace("../", "") if entry.page else ""
+    page = f"; also []({entry.page}.md)" if entry.page else ""
     if record is None:
         return entry.lacking + page
     noise = max(record.noise().values(), default=0.0)

@@ -98,7 +98,7 @@ class Record:
 
     def to_json(self) -> str:
         """A file's text."""
-        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Record:
