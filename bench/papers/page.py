@@ -19,8 +19,8 @@ is the result of a run, with machine, versions and load; nothing is written by h
 
 Every measurement is made twice. *Here* is the mean, and *noise* the largest difference of the two,
 as a part of it. **machine was loaded** marks results that were measured while others worked on the
-machine: their times say little. **quick** marks short runs. *Also* leads to a page with more numbers
-of ours, those of machines with GPUs among them, which these entries did not measure.
+machine: their times say little. **quick** marks short runs. *Also* leads to more of our numbers,
+those of machines with GPUs among them, which these entries did not measure.
 """
 CANNOT = """## What the hardware here cannot show
 
