@@ -1,4 +1,4 @@
-// All-reduces of one MPI, under its own launcher: mpi_all_reduce BATCHES BYTES...
+// Calls of one MPI, under its own launcher: timing.h says which.
 #include <mpi.h>
 
 #include "timing.h"
@@ -17,6 +17,11 @@ class MpiRanks {
   void all_reduce(const float* in, float* out, size_t count) {
     MPI_Allreduce(in, out, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   }
+  /// With the other one of two ranks.
+  void exchange(const float* in, float* out, size_t count) {
+    MPI_Sendrecv(in, static_cast<int>(count), MPI_FLOAT, 1 - rank_, 0, out, static_cast<int>(count),
+                 MPI_FLOAT, 1 - rank_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
   void slowest(double* values, size_t count) {
     MPI_Allreduce(MPI_IN_PLACE, values, static_cast<int>(count), MPI_DOUBLE, MPI_MAX,
                   MPI_COMM_WORLD);
@@ -31,8 +36,7 @@ class MpiRanks {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MpiRanks ranks;
-  const int status =
-      argc < 3 ? 2 : bench::all_reduces(ranks, std::atoi(argv[1]), argc - 2, argv + 2);
+  const int status = bench::measure_calls(ranks, argc, argv);
   MPI_Finalize();
   return status;
 }

@@ -1,6 +1,6 @@
-"""One rank of bench/rails.py: times of collectives over the rails of emulated hosts, with checks.
+"""One rank of test_rails.py: times of collectives over the rails of emulated hosts, with checks.
 
-    python bench/rails_worker.py BYTES CALLS [COLLECTIVE]
+    python tests/python/rails_worker.py BYTES CALLS [COLLECTIVE]
 
 Rank 0 prints JSON: seconds of each call, by collective, and how many bytes must leave each host.
 """
