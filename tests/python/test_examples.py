@@ -148,7 +148,7 @@ def test_the_loop_in_c_says_how_it_is_started_and_what_failed(launch, tmp_path):
     for more, argument, text in (
         ({}, "id", "usage: RANK=0 WORLD_SIZE=2 ./a.out FILE, on each rank"),
         ({"RANK": "0", "WORLD_SIZE": "1"}, "nowhere/id", "nowhere/id: No such file or directory"),
-        ({"RANK": "3", "WORLD_SIZE": "1"}, "id", "rank 3"),
+        ({"RANK": "3", "WORLD_SIZE": "1"}, "id", "rank is 3: it must be from 0 to 0"),
     ):
         (tmp_path / "id").write_bytes(bytes(128))
         done = subprocess.run(
