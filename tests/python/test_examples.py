@@ -3,10 +3,12 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from mpi_jobs import DEBIAN_KEEPS_ROOT
 from patience import HANG
 
 torch = pytest.importorskip("torch")
@@ -169,3 +171,21 @@ def test_examples_are_short_and_have_a_page():
         assert commands_of(name), name
         for command in commands_of(name):
             assert command in page, command
+
+
+def test_the_program_of_the_page_of_the_c_api(tmp_path, forked_python, monkeypatch):
+    if not shutil.which("mpicc"):
+        pytest.skip("there is no mpicc: tools/setup --mpi installs it")
+    page = (ROOT / "docs/c-api.md").read_text(encoding="utf-8")
+    program, commands = re.findall(r"^```(?:c|sh)\n(.*?)^```$", page, re.M | re.S)[:2]
+    (tmp_path / "program.c").write_text(program)
+    (tmp_path / "hetccl").write_text(f'#!/bin/sh\nexec {forked_python} -m hetccl "$@"\n')
+    (tmp_path / "hetccl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    crowded = {"OMPI_MCA_rmaps_base_oversubscribe": "1", **DEBIAN_KEEPS_ROOT}
+    done = subprocess.run(
+        ["/bin/sh", "-ec", commands], cwd=tmp_path, env={**os.environ, **crowded},
+        capture_output=True, text=True, timeout=HANG, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 4: 1.5 1" for rank in range(4)]
