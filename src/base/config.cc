@@ -142,8 +142,8 @@ constexpr std::string_view kLibraryTakes =
 constexpr std::array kRows = {
     Row{{"HETCCL_ADAPTORS", "text", "",
          "adaptors, as docs/adaptors.md says, which add devices, transports and collective "
-         "libraries: paths, with colons between them; of libraries of hosts the best, or hetccl's "
-         "own, is taken"},
+         "libraries: paths, with colons between them; for host ranks, the library with the best "
+         "score is used, hetccl's own if none scores higher"},
         Text{&Config::adaptors, is_library_list,
              "full paths of at most 1024 bytes together, or names without a slash", Nature::File}},
     Row{{"HETCCL_ALLOW_MPI_CLEARTEXT", "flag", "0",
@@ -333,9 +333,9 @@ constexpr std::array kRows = {
         Agreement::AllRanks},
     Row{{"HETCCL_TUNE", "choice", "off",
          "online: while the job runs, settings of its collectives are tried beside each other, "
-         "and the fastest is kept; step: that with which the program's steps (hetccl.step) are "
-         "shortest; frozen: what HETCCL_TUNE_FILE says; off: what the cost model says, as with "
-         "HETCCL_DETERMINISTIC=1"},
+         "and the fastest is kept; step: keeps the setting that makes training steps "
+         "(hetccl.step) shortest; frozen: what HETCCL_TUNE_FILE says; off: what the cost model "
+         "says, as with HETCCL_DETERMINISTIC=1"},
         Text{&Config::tune, is_tuning, "off, online, step or frozen"},
         Agreement::AllRanks},
     Row{{"HETCCL_TUNE_BITS", "choice", "any",
@@ -363,8 +363,8 @@ constexpr std::array kRows = {
         Text{&Config::wire, is_encoding, kEncodingsText},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_GATHER", "text", "",
-         "the same of all-gathers, also inside clusters: all ranks get what the encoding makes of "
-         "each block, its own rank too"},
+         "like HETCCL_WIRE, for all-gathers, inside clusters too; every rank, the sender included, "
+         "gets the decoded block"},
         Text{&Config::wire_gather, is_encoding, kEncodingsText},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_INSIDE", "flag", "0",
@@ -377,13 +377,13 @@ constexpr std::array kRows = {
         IntegerRange{&Config::wire_least_bytes, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_BELOW_MBPS", "integer", "0",
-         "between clusters encodes only if the slowest link carries fewer Mbit/s, of which each "
-         "is measured when the communicator is made; 0 encodes on any link"},
+         "encodes between clusters only if the slowest link is slower than this many Mbit/s; links "
+         "are measured when the communicator is made; 0 encodes on any link"},
         IntegerRange{&Config::wire_below_mbps, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_SEED", "integer", "0",
-         "of stochastic encodings: with it the number of the call, the rank and the element "
-         "decide which way a code is rounded"},
+         "seed of stochastic rounding; with the call's number, the rank and the element's number "
+         "it decides each rounding"},
         IntegerRange{&Config::wire_seed, 0, INT64_MAX}},
 };
 
