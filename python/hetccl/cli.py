@@ -13,6 +13,7 @@ import hetccl
 from hetccl._lib import HetcclError
 from hetccl.arguments import parse_call, parse_op, parse_size, parse_type
 from hetccl.balance.command import balance
+from hetccl.check.command import check
 from hetccl.devices.choice import AUTO, Devices
 from hetccl.launchers.placement import RendezvousError
 from hetccl.plan.command import plan
@@ -122,6 +123,7 @@ def _show_nccl_of(pid: int) -> None:
         raise typer.Exit(1) from None
 
 
+app.command()(check)
 app.command()(selftest)
 app.command()(topo)
 app.command()(plan)
