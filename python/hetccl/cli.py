@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, selftest, topo, plan, shard, parallel, balance and others."""
+"""The command ``hetccl``: info, check, selftest, topo, plan, shard, parallel, bench and others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import typer
 
 import hetccl
 from hetccl._lib import HetcclError
-from hetccl.arguments import RedOpName, TypeName, parse_size
+from hetccl.arguments import parse_call, parse_op, parse_size, parse_type
 from hetccl.balance.command import balance
+from hetccl.check.command import check
 from hetccl.devices.choice import AUTO, Devices
 from hetccl.launchers.placement import RendezvousError
 from hetccl.parallel.command import parallel
@@ -91,6 +92,10 @@ def info(
         bool,
         typer.Option("--settings", "--all", help="List all settings, also those at their default."),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Show all that is known, and why what is missing is."),
+    ] = False,
     pid: Annotated[
         int | None, typer.Option("--pid", help="Tell which NCCL this process uses, nothing else.")
     ] = None,
@@ -105,7 +110,7 @@ def info(
     if as_json:
         print(json.dumps(document))
     else:
-        info_view.show(document, all_settings=settings)
+        info_view.show(document, all_settings=settings, verbose=verbose)
     return None
 
 
@@ -119,6 +124,7 @@ def _show_nccl_of(pid: int) -> None:
         raise typer.Exit(1) from None
 
 
+app.command()(check)
 app.command()(selftest)
 app.command()(topo)
 app.command()(plan)
@@ -131,9 +137,7 @@ def _collective(name: str) -> str:
     """As a choice of typer's would, which breaks the names in the help."""
     from hetccl.bench.operations import CASES
 
-    if name not in CASES:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(CASES)}")
-    return name
+    return parse_call(name, list(CASES))
 
 
 Collective = Annotated[
@@ -175,9 +179,21 @@ Factor = Annotated[
 ]
 Iterations = Annotated[int, typer.Option("-n", "--iters", min=1, help="Timed calls for each size.")]
 Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Calls before those.")]
-Op = Annotated[RedOpName, typer.Option("-o", "--op", help="Reduction.")]
+Op = Annotated[
+    str,
+    typer.Option("-o", "--op", parser=parse_op, metavar="OP", help="sum, prod, max, min or avg."),
+]
 Datatype = Annotated[
-    TypeName, typer.Option("-d", "--datatype", metavar="TYPE", help="float32, bfloat16, int8, ...")
+    str,
+    typer.Option(
+        "-d",
+        "--datatype",
+        "--dtype",
+        "--type",
+        parser=parse_type,
+        metavar="TYPE",
+        help="float32, bfloat16, int8, ...",
+    ),
 ]
 Root = Annotated[
     int, typer.Option("-r", "--root", min=0, help="Of a broadcast, reduce, gather or scatter.")
@@ -345,6 +361,11 @@ def main() -> None:
     """The console script."""
     try:
         app()
+    except SystemExit as end:
+        # typer makes an exit of Ctrl-C, and says nothing.
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            print("hetccl: interrupted", file=sys.stderr)
+        raise
     except (HetcclError, RendezvousError) as error:
         print(f"hetccl: {error}", file=sys.stderr)
         sys.exit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hetccl.arguments import TypeName, parse_size
+from hetccl.arguments import parse_call, parse_size, parse_type
 from hetccl.devices.choice import AUTO, Devices, LookingError
 from hetccl.tune.options import COLLECTIVES, Options
 
@@ -34,7 +34,16 @@ Sizes = Annotated[
     ),
 ]
 Datatype = Annotated[
-    TypeName, typer.Option("-d", "--dtype", metavar="TYPE", help="float32, bfloat16, int8, ...")
+    str,
+    typer.Option(
+        "-d",
+        "--datatype",
+        "--dtype",
+        "--type",
+        parser=parse_type,
+        metavar="TYPE",
+        help="float32, bfloat16, int8, ...",
+    ),
 ]
 Points = Annotated[
     int, typer.Option("--points", min=3, help="Values of each parameter to try, at most.")
@@ -153,10 +162,8 @@ def _collectives(names: list[str] | None) -> tuple[str, ...]:
     from hetccl.bench.operations import CASES
 
     known = [name for name, case in CASES.items() if case.has_plan]
-    for name in names or ():
-        if name not in known:
-            raise typer.BadParameter(f"--collective {name}: it is none of {', '.join(known)}")
-    return tuple(dict.fromkeys(names or COLLECTIVES))
+    found = [parse_call(name, known) for name in names or COLLECTIVES]
+    return tuple(dict.fromkeys(found))
 
 
 def _make_report(points: Path, output: Path) -> None:
