@@ -85,7 +85,7 @@ class Mail {
   bootstrap::Session& session_;
   const std::function<void()> ring_;
   const std::chrono::milliseconds reminder_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::map<int, Box> boxes_;
 };
 

@@ -105,7 +105,7 @@ class Attempt {
   const WaitLimit limit_;
   const TimePoint deadline_;
   const std::function<void()> wake_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::optional<Made> result_;
   std::shared_ptr<Handle> handle_;  // aborted at this time
   TimePoint end_at_;
