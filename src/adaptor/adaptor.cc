@@ -180,7 +180,7 @@ Status take_part(const Calls* given, std::string (*check)(const Calls&, const Na
 Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* given,
                                              const std::string& path, const Names& taken) {
   if (given == nullptr) {
-    return refuse(path, format("it does not serve ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
+    return refuse(path, format("it does not support ABI %d of adaptors", HETCCL_ADAPTOR_ABI));
   }
   if (!has_size(*given)) return refuse(path, kNoSize);
   const hetcclAdaptorTable table = as_compiled(given);

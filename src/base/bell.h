@@ -27,7 +27,7 @@ class Bell {
   }
 
  private:
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   bool rung_ = false;
 };

@@ -31,7 +31,7 @@ class Cancel {
   explicit Cancel(int fd) : fd_(fd) {}
   const int fd_;
   std::atomic<bool> set_{false};
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   Status reason_;
 };
 

@@ -1,4 +1,4 @@
-// Files at paths that others may know: a person who can write to their folder gains nothing by
+// Files at paths that others may know: whoever can write to their folder gains nothing by
 // putting a link, a FIFO or a file there.
 #pragma once
 

@@ -295,11 +295,12 @@ Status validate(const Reduction& reduction) {
                  std::string(name_of(reduction.op)).c_str());
   if (reduction.encoded != 0 && (reduction.encoding.is_none() || !has_encoding(reduction.type) ||
                                  (reduction.op != RedOp::Sum && reduction.op != RedOp::Avg)))
-    return error(
-        ErrorCode::InvalidArgument, "a reduction of encoded %s by %s: sums of floats alone are",
-        std::string(name_of(reduction.type)).c_str(), std::string(name_of(reduction.op)).c_str());
+    return error(ErrorCode::InvalidArgument,
+                 "a reduction of encoded %s by %s: only sums and averages of floats can be encoded",
+                 std::string(name_of(reduction.type)).c_str(),
+                 std::string(name_of(reduction.op)).c_str());
   if (reduction.residual != nullptr && !reduction.result_is_encoded())
-    return error(ErrorCode::InvalidArgument, "a residual is of encoded results alone");
+    return error(ErrorCode::InvalidArgument, "only encoded results have a residual");
   if (reduction.op == RedOp::Avg && reduction.divisor.ranks == 0)
     return error(ErrorCode::InvalidArgument, "an average needs a divisor that is not 0");
   return {};

@@ -50,17 +50,17 @@ struct Failure {
 /// A collective that does not complete, reported by a rank that waits for it. InvalidUsage: the
 /// ranks disagree on it.
 struct Stall {
-  Failure failure;        ///< its code, and what happened: "barrier #3 timed out after 100 ms"
+  Failure failure;        ///< its code and text: "barrier #3 timed out after 100 ms"
   uint64_t sequence = 0;  ///< the collective's number in its communicator
   std::string call;       ///< this rank's call of that number
-  std::string detail;     ///< what else it knows, for when no rank is to blame; may be ""
+  std::string detail;     ///< used if no rank is to blame; may be ""
 };
 
 /// The progress of a rank.
 struct Position {
   uint64_t called = 0;     ///< collectives so far; the last has number called - 1
   uint64_t completed = 0;  ///< of these, completed
-  std::string call;        ///< what it called under the number asked for; "": not known any more
+  std::string call;        ///< its call of the requested number; "": forgotten
 };
 
 /// The longest knock, in bytes.

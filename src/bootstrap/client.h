@@ -99,7 +99,7 @@ class Client final : public Session, private Connection::Owner {
   std::optional<Loop::Timer> tick_timer_;
   uint64_t cancel_watch_ = 0;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   bool joined_ = false;
   bool left_ = false;

@@ -89,7 +89,7 @@ class Dialer {
           net::list_of(invited()).c_str(), static_cast<long long>(reminder_.seconds()),
           net::kReachRemedy);
     } else {
-      options_.log.warn("no coordinator accepts this rank for %lld s: %s",
+      options_.log.warn("no coordinator has accepted this rank for %lld s: %s",
                         static_cast<long long>(reminder_.seconds()), last.message().c_str());
     }
   }
@@ -118,10 +118,11 @@ class Dialer {
       said.push_back(candidate.address.text() + ": " + candidate.refusal.message());
     }
     if (said.empty()) return {};
-    return error(ErrorCode::RemoteError,
-                 "who listens there is not this id's coordinator (%s): give every rank the unique "
-                 "id made in this run, unchanged, while the process that made it lives",
-                 joined(said).c_str());
+    return error(
+        ErrorCode::RemoteError,
+        "the process that listens there is not this id's coordinator (%s): give every rank "
+        "the unique id made in this run, unchanged, while the process that made it lives",
+        joined(said).c_str());
   }
 
   [[nodiscard]] Status refused() const {

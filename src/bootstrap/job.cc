@@ -123,7 +123,7 @@ void Job::turn_away(const Failure& failure) {
 }
 
 void Job::note_refused(int32_t rank, const std::string& why) {
-  refused_ = format("; who said it was rank %d was refused: %s", rank, why.c_str());
+  refused_ = format("; a process that claimed to be rank %d was refused: %s", rank, why.c_str());
 }
 
 void Job::welcome_all() {

@@ -38,7 +38,7 @@ class Visit final : public Connection::Owner {
     } else if (failure) {
       tell({failure->code, failure->reason});
     } else {
-      tell(error(ErrorCode::RemoteError, "it does not answer as a door does"));
+      tell(error(ErrorCode::RemoteError, "it is not a door of hetccl"));
     }
   }
   void on_closed(const std::string& why) override {

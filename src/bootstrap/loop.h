@@ -92,7 +92,7 @@ class Loop {
   bool stopping_ = false;
   TimePoint stop_deadline_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<Task> tasks_;
   bool closed_ = false;
 

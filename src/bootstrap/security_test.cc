@@ -129,7 +129,8 @@ TEST_CASE("a rank with another secret file, or none, is told so; the others when
       CAPTURE(status.message());
       CHECK(status.code() == ErrorCode::Timeout);
       CHECK(contains(status.message(), "rank 2 of 3 never came"));
-      CHECK(contains(status.message(), "who said it was rank 2 was refused: HETCCL_SECRET_FILE"));
+      CHECK(contains(status.message(),
+                     "a process that claimed to be rank 2 was refused: HETCCL_SECRET_FILE"));
       CHECK(contains(status.message(), test.says));
     }
   }

@@ -143,7 +143,7 @@ Result<UniqueId> Service::id_at(const std::string& place, uint64_t number) {
   if (impl_->config.secret_file.empty()) {
     return error(ErrorCode::InvalidUsage,
                  "ranks that meet at a known place need HETCCL_SECRET_FILE, the same on all: "
-                 "anybody could join them");
+                 "without it anybody could join them");
   }
   Invitation invitation;
   HETCCL_ASSIGN(invitation.addresses, net::resolve(place));

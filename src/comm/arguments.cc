@@ -146,10 +146,11 @@ Status check(std::span<const exec::Message> messages, int rank, int n_ranks) {
     }
     const bool any = message.peer == exec::kAnyRank && !message.send;
     if (any && (n_ranks < 2 || n_ranks > kMostSenders)) {
-      return error(ErrorCode::Unsupported,
-                   "in a communicator of %d ranks no receive is from any rank: it takes 2 to %d; "
-                   "name the rank that sends",
-                   n_ranks, kMostSenders);
+      return error(
+          ErrorCode::Unsupported,
+          "a communicator of %d ranks cannot receive from any rank, only one of 2 to %d can: "
+          "name the rank that sends",
+          n_ranks, kMostSenders);
     }
     if (!any && (message.peer < 0 || message.peer >= n_ranks)) {
       return error(ErrorCode::InvalidArgument, "peer is %d: it must be from 0 to %d", message.peer,

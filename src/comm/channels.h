@@ -114,7 +114,7 @@ class Channels {
   // Guarded by the communicator's launch mutex.
   std::set<int> reached_, met_;  // peers connected or being connected: for plans, for messages
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable ended_;
   size_t begun_ = 0;   // connections being made
   Chores explaining_;  // reports connections that failed

@@ -33,7 +33,7 @@ class Chores {
   void run();
 
   const OnException on_exception_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable done_;
   std::deque<std::function<void()>> chores_;
   bool running_ = false;

@@ -84,7 +84,7 @@ void Communicator::warn_of_layout() const {
     context_.log.warn(
         "HETCCL_ENCRYPT=1: each host's GPUs form a cluster of their own, since their vendor's "
         "library does not encrypt what it sends to other hosts; HETCCL_ALLOW_VENDOR_CLEARTEXT=1 "
-        "on every rank lets it");
+        "on every rank allows that");
   }
   const int other = membership_.topology().shares_device(rank);
   if (other > rank && membership_.number() < 2) {  // both ranks may be in one process: log once

@@ -80,7 +80,7 @@ class Gathering {
 
   const Of of_;
   const std::chrono::milliseconds reminder_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable news_;
   std::map<int, Note> asked_;     // the newest request of each rank
   std::map<int, Note> answered_;  // the last answer to each rank

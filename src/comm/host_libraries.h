@@ -40,7 +40,7 @@ class HostLibraries {
   const HostRow& row_;
   const Log& log_;
   std::vector<adaptor::Found> found_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::unique_ptr<ccl::Library> library_;
   Status refused_;
   std::vector<std::string> why_not_;  // by found adaptor

@@ -129,10 +129,11 @@ Status Dispatch::await_library(int peer, exec::Route& route, TimePoint deadline)
                  peer);
   }
   if (by_library.status().code() == ErrorCode::Timeout) {
-    return error(ErrorCode::Timeout,
-                 "rank %d has sent this rank no message, nor received one, which it takes for the "
-                 "library to connect the two",
-                 peer);
+    return error(
+        ErrorCode::Timeout,
+        "rank %d has not exchanged a message with this rank yet, and the library connects the "
+        "two only then",
+        peer);
   }
   return error(ErrorCode::RemoteError, "rank %d has left the communicator", peer);
 }

@@ -51,8 +51,8 @@ class Mail {
     const std::vector<uint8_t>& bytes = heard->value();
     T theirs;
     if (bytes.size() != sizeof theirs) {
-      return error(ErrorCode::RemoteError, "rank %d told %zu bytes, not %zu", peer, bytes.size(),
-                   sizeof theirs);
+      return error(ErrorCode::RemoteError, "rank %d sent a note of %zu bytes, not %zu", peer,
+                   bytes.size(), sizeof theirs);
     }
     std::memcpy(&theirs, bytes.data(), sizeof theirs);
     return theirs;
@@ -85,7 +85,7 @@ class Mail {
   bootstrap::Session& session_;
   const std::function<void()> ring_;
   const std::chrono::milliseconds reminder_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::map<int, Box> boxes_;
 };
 

@@ -11,7 +11,7 @@ Chores& Making::chores() const {
 
 Making::~Making() {
   if (child_ == nullptr || is_used_) return;
-  give_up(error(ErrorCode::InvalidUsage, "nobody has ended the group in which it was to be made"));
+  give_up(error(ErrorCode::InvalidUsage, "the group that makes it was never ended"));
 }
 
 Status Making::run() {

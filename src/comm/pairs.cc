@@ -163,7 +163,7 @@ void Pairs::carry(PairOpening& opening, const PairOpening::Numbers& first) {
   });
   settle(peer, first);
   environment_.context.log.info(
-      "%s carries messages to rank %d from #%llu on, from it from #%llu on",
+      "%s carries messages to rank %d from #%llu on, and messages from it from #%llu on",
       environment_.library.name().c_str(), peer, static_cast<unsigned long long>(first.sent),
       static_cast<unsigned long long>(first.received));
 }

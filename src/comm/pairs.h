@@ -96,7 +96,7 @@ class Pairs : private PairOpening::Owner {
   std::set<int> met_;                                 // guarded by the communicator's launch mutex
   std::list<std::unique_ptr<PairOpening>> openings_;  // used by the driving thread only
   std::atomic<bool> stops_{false};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable rested_;
   std::list<std::unique_ptr<PairOpening>> arrived_;  // new openings for the driving thread
   bool advances_ = false;                            // true while that thread advances openings

@@ -66,8 +66,7 @@ Result<double> Dispatch::predict(const CollectiveArguments& arguments) {
   HETCCL_TRY(check(arguments));
   if (topology().clusters().size() < 2) {
     return error(ErrorCode::Unsupported,
-                 "rank %d: %s: all ranks are in one cluster, and how long its library takes is not "
-                 "known",
+                 "rank %d: %s: all ranks are in one cluster, and its library's time is unknown",
                  rank(), name_of(arguments.signature).c_str());
   }
   const uint64_t block = elements_of_a_block(arguments, n_ranks());

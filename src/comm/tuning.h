@@ -96,7 +96,7 @@ class Tuning {
   const Options options_;
   std::atomic<bool> active_;
   std::atomic<bool> leader_left_{false};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   tune::Agreement agreement_;
   std::atomic<uint64_t> settled_{0};  // the agreement's count; read without mutex_
   std::vector<tune::Learnt> known_;   // at the communicator's creation

@@ -72,7 +72,7 @@ class Verdict {
   const std::chrono::milliseconds limit_;
   bootstrap::Session* session_ = nullptr;
 
-  mutable std::mutex mutex_;         // guards what follows
+  mutable std::mutex mutex_;         // guards the members below
   std::condition_variable settled_;  // a cause is set
   Status cause_;
   Status out_of_memory_ = error(ErrorCode::SystemError, "out of memory");

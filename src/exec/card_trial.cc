@@ -14,7 +14,7 @@ void fill(std::byte* data, uint8_t seed) {
 
 Status compare(const std::byte* sent, const std::byte* seen, const char* who) {
   if (std::memcmp(sent, seen, CardTrial::kBytes) == 0) return {};
-  return error(ErrorCode::SystemError, "%s sees other bytes than were written", who);
+  return error(ErrorCode::SystemError, "%s sees other bytes than those written", who);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ class Departures {
   }
 
  private:
-  mutable std::mutex mutex_;  // guards what follows, and additions
+  mutable std::mutex mutex_;  // guards the members below, and additions
   int rank_ = -1;
   std::set<int> left_;
   std::atomic<uint64_t> least_called_{UINT64_MAX};

@@ -35,7 +35,7 @@ class Settler {
   Settler() = default;
   void run();
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable posted_, settled_;
   std::deque<EndMarks*> waiting_;
   EndMarks* current_ = nullptr;
@@ -92,7 +92,7 @@ class EndMarks {
   device::Flag* ended_ = nullptr;  // counts marks
   uint32_t last_ = 0;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::unique_ptr<device::Event> event_;
   const void* stream_ = nullptr;  // the stream that `event_` was recorded on
   uint32_t added_ = 0;

@@ -14,7 +14,7 @@ struct Stall {
   uint64_t sequence = 0;
   std::string call;    ///< "all_reduce #3 (10 float32, sum)"
   std::string what;    ///< "all_reduce #3 (10 float32, sum) timed out after 100 ms"
-  std::string detail;  ///< what this rank sees of it: "it waits for messages to or from rank 1"
+  std::string detail;  ///< as this rank sees it: "it waits for messages to or from rank 1"
 };
 
 /// A failure, and the rank that caused it (-1: unknown).

@@ -74,7 +74,7 @@ Status Interpreter::run_on_stream(Frame& frame, lower::Issue issue) {
 Status Interpreter::record(Operation& op, device::Stream& user) {
   if (!op.code->runs_on_user_stream()) {
     return error(ErrorCode::InternalError,
-                 "a graph was to record what runs on several streams. This is a defect of hetccl: "
+                 "a graph cannot capture work of several streams. This is a defect of hetccl: "
                  "please report it");
   }
   use(&user);

@@ -131,7 +131,7 @@ class MessageOrders {
   MessageEnds any_;
   std::vector<MessageOrder*> all_;
   std::atomic<bool> has_launched_{false};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<Operation*> launched_;
   // Used by the engine.
   std::vector<Operation*> admitting_, from_any_;

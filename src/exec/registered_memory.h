@@ -72,7 +72,7 @@ class RegisteredMemory {
   const bool joins_;  // Transport::joins_registrations of all of them
   std::mutex trying_;
   bool tried_ = false;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   Entries entries_;           // by start address
   Entries kept_;              // promised by users
   uint64_t uses_ = 0;

@@ -13,7 +13,7 @@ Status Route::wait(Lock& lock, const std::function<bool()>& ready, TimePoint dea
   while (!ready()) {
     if (give_up()) return error(ErrorCode::Aborted, "the communicator was aborted");
     if (clock_.now() >= deadline)
-      return error(ErrorCode::Timeout, "the other end has not agreed in time on how messages go");
+      return error(ErrorCode::Timeout, "the peer has not agreed in time on the route of messages");
     changed_.wait_for(lock, kGlance);
   }
   return {};

@@ -46,7 +46,7 @@ class Completions {
     blocks_[n_blocks_++].store(block, std::memory_order_release);
   }
 
-  std::mutex mutex_;  // guards what follows, and additions to `blocks_`
+  std::mutex mutex_;  // guards the members below, and additions to `blocks_`
   std::vector<Completion*> free_;
   size_t n_blocks_ = 0;
   std::array<std::atomic<Completion*>, kBlocks> blocks_{};

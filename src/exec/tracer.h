@@ -17,7 +17,7 @@ namespace hetccl::exec {
 
 /// A time interval on one track. Spans of a track do not overlap.
 struct TraceSpan {
-  const char* name = "waiting";  ///< or what the instruction does: "ccl_reduce", "send"
+  const char* name = "waiting";  ///< or the instruction's name: "ccl_reduce", "send"
   uint32_t track = 0;
   uint16_t step = 0;
   uint32_t slice = 0;

@@ -323,7 +323,7 @@ void Wire::close() {
 std::optional<Fault> Wire::find_abandoned() const {
   for (const Lane* lane : shared_) {
     if (!lane->window->abandoned()) continue;
-    return Fault{error(ErrorCode::RemoteError, "rank %d has given the communicator up", lane->peer),
+    return Fault{error(ErrorCode::RemoteError, "rank %d has aborted the communicator", lane->peer),
                  lane->peer,
                  {}};
   }

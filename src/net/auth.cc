@@ -268,8 +268,9 @@ ListenHandshake::Step ListenHandshake::find_key(const KeyLookup& key_of) {
   parked_ = key == nullptr && park_unknown_;
   if (parked_) return Step::Blocked;
   if (key == nullptr)
-    return buffer_.fail(
-        error(ErrorCode::RemoteError, "rank %d dialled for what nobody here expects", hello_.rank));
+    return buffer_.fail(error(ErrorCode::RemoteError,
+                              "rank %d dialled for a purpose that nobody here expects",
+                              hello_.rank));
   uint8_t* bytes = buffer_.data();
   encode_terms(encryption_, key->file_tag, bytes + kListenerTerms);
   random_bytes(bytes + kListenerNonce, kNonceBytes);

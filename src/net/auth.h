@@ -1,5 +1,5 @@
-// Proof, both ways, that the other end of a connection knows a job's secret, before anything else
-// of it is read.
+// Proves to each end of a connection that the other knows a job's secret, before anything else of
+// the connection is read.
 //
 //   dialer   -> listener   Hello     magic, purpose, communicator, rank, terms_d, nonce_d (fixed
 //                                    size)
@@ -10,7 +10,7 @@
 //                                    again.
 //
 // HMAC-SHA256 and constant-time comparison by libsodium. A replayed Hello meets a new nonce and
-// fails. Terms are what both ends must have set equally; a difference is told to both. With
+// fails. Terms are the settings that both ends must share; a difference is told to both. With
 // encryption TLS 1.3 follows, under the key HMAC(secret, "tls" | T): docs/design/0003-security.md.
 #pragma once
 

@@ -31,7 +31,7 @@ enum Distance : int {
 struct Hardware {
   Place place;           ///< of a bond: its first NIC's
   std::string beneath;   ///< the interface that carries it, as eth0 of eth0.100; else its own name
-  std::string rdma;      ///< its RDMA device, "mlx5_0"; "" where it has none
+  std::string rdma;      ///< its RDMA device, "mlx5_0"; "": none
   int64_t mbps = 0;      ///< as its driver states; 0: unknown
   bool is_card = false;  ///< no bridge, tunnel or loopback
   bool is_bond = false;  ///< of several NICs

@@ -33,7 +33,7 @@ Status refuse(const std::string& path, const std::string& why) {
 Status check_file(const std::string& path, const struct stat& info) {
   if (!S_ISREG(info.st_mode)) return refuse(path, "it is no regular file");
   if ((info.st_mode & 077U) != 0)
-    return refuse(path, format("its mode %04o lets others than its owner use it: chmod 600 it",
+    return refuse(path, format("its mode %04o gives other users access: chmod 600 it",
                                info.st_mode & 07777U));
   if (info.st_size > static_cast<off_t>(kMaxSecretFileBytes))
     return refuse(path, format("it is longer than %zu bytes", kMaxSecretFileBytes));

@@ -54,7 +54,7 @@ class MemoryMap {
     shown_[piece->begin()] = piece;
   }
 
-  mutable std::mutex mutex_;                // guards what follows
+  mutable std::mutex mutex_;                // guards the members below
   std::vector<Held> all_;                   // newest last
   std::map<const std::byte*, Held> shown_;  // pieces of all_ that do not overlap
 };

@@ -20,7 +20,7 @@ struct Learnt {
   Key key;
   Setting setting;
   uint64_t bytes = 0;     ///< of a block, in the timed calls
-  double us = 0;          ///< of a whole call, on its slowest rank
+  double us = 0;          ///< of a whole call, as measured last
   double default_us = 0;  ///< with the cost model's setting
   uint32_t trials = 0;
 };

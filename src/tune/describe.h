@@ -33,8 +33,8 @@ struct Query {
 ///    slices: {number, bytes, depth, slots, lag: per stage},
 ///    traffic: [{from, to, bytes, messages: per slice}], cross_bytes, least_bytes,
 ///    verifier: {verdict: "correct" | "wrong" | "too large", reason, steps, messages},
-///    mutants: {made, rejected, survivors: [text]}, where some are asked for,
-///    ranks: [{rank, cluster, plan, code: where asked for}]}
+///    mutants: {made, rejected, survivors: [text]}, if requested,
+///    ranks: [{rank, cluster, plan, code: if requested}]}
 ///
 /// A message, whose collective is kMessageName, also has `to`, and no candidates.
 /// Returns InvalidArgument naming the error in the query, or Unsupported if a plan or the answer

@@ -61,7 +61,7 @@ Status check(const Tactic& tactic, Collective collective, bool alone, const Tact
   if (tactics.empty()) {
     return error(
         ErrorCode::InvalidArgument,
-        "nccl_*: the libraries of this job's clusters cannot be told. It takes NCCL 2.22 or "
+        "nccl_*: the libraries of this job's clusters take no tactics. That needs NCCL 2.22 or "
         "newer in every cluster of GPUs, HETCCL_TUNE=online, step or frozen, no "
         "NCCL_TUNER_PLUGIN of your own, no NCCL communicator before hetccl's first, and "
         "not NCCL_COMM_BLOCKING=0");
@@ -73,15 +73,17 @@ Status check(const Tactic& tactic, Collective collective, bool alone, const Tact
   if (!alone) {
     return error(ErrorCode::InvalidArgument,
                  "nccl_algorithm and nccl_protocol are for jobs of one cluster: between clusters a "
-                 "collective takes several calls of the library, which differ in what they can");
+                 "collective takes several calls of the library, whose abilities differ");
   }
   const auto call = call_of(collective);
   if (!call || !tactics.has(*call, algorithm, protocol)) {
-    return error(ErrorCode::InvalidArgument,
-                 "nccl_algorithm and nccl_protocol: the library cannot run this collective so");
+    return error(
+        ErrorCode::InvalidArgument,
+        "nccl_algorithm and nccl_protocol: the library cannot run this collective with that pair");
   }
   if (tactic.channels > 0 && !takes_channels(algorithm))
-    return error(ErrorCode::InvalidArgument, "nccl_channels goes with tree, ring and pat alone");
+    return error(ErrorCode::InvalidArgument,
+                 "nccl_channels can only be set for tree, ring and pat");
   return {};
 }
 

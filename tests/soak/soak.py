@@ -37,7 +37,7 @@ PATIENCE_S = 60.0
 _NO_COORDINATOR = (
     "nobody listens at",
     "the process that made the unique id",
-    "who listens there is not this id's coordinator",
+    "the process that listens there is not this id's coordinator",
 )
 WARM_UP = 6  # episodes until a process holds all that it will keep
 ALLOWED_KIB = 6 * 1024  # that the allocator may keep for itself

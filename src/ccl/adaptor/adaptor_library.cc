@@ -89,14 +89,14 @@ class LibraryCommunicator {
   }
 
   const std::shared_ptr<const Part> adaptor_;
-  std::mutex calls_;  // one call of the adaptor at a time; guards what follows
+  std::mutex calls_;  // one call of the adaptor at a time; guards the members below
   void* handle_;
   bool ended_ = false;
   std::optional<TimePoint> ends_at_;  // set after a failure
   uint64_t next_ = 0;                 // number of the next call to start
   const int n_ranks_, rank_;
   std::atomic<bool> failed_{false}, aborted_{false};
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   Status error_;
   uint64_t issued_ = 0;
   std::vector<std::unique_ptr<PendingCall>> spare_;

@@ -22,7 +22,7 @@ Result<void*> FoundLibrary::init_by(const Part& part, const UniqueId& id, int n_
   HETCCL_TRY(adaptor::ask(
       part, "init", [&] { return part.calls.init(id.bytes, n_ranks, rank, timeout_ms, &made); }));
   if (made == nullptr) {
-    return error(ErrorCode::SystemError, "%s: init has made no communicator, and says that it has",
+    return error(ErrorCode::SystemError, "%s: init has made no communicator, but returned success",
                  part.name.c_str());
   }
   return made;

@@ -15,7 +15,7 @@ Status check_broadcast(std::span<const Shard> shards, int n_ranks, uint32_t capa
   HETCCL_TRY(check_ranks(shards, n_ranks));
   for (const Shard& shard : shards) {
     if (shard.receiver >= 0 && (capabilities & HETCCL_LIBRARY_SENDS) == 0)
-      return error(ErrorCode::Unsupported, "the adaptor sends to no single rank");
+      return error(ErrorCode::Unsupported, "the adaptor cannot broadcast to a single rank");
   }
   return {};
 }

@@ -70,7 +70,7 @@ class Attempt {
     Status status = limit_.cancelled();
     if (status.ok() && now >= deadline_) {
       status = error(ErrorCode::Timeout,
-                     "the ranks of the cluster did not all come to NCCL's init within %lld ms",
+                     "not all ranks of the cluster called NCCL's init within %lld ms",
                      static_cast<long long>(limit_.timeout_ms));
     }
     if (handle_ != nullptr && now >= end_at_) end_communicator();
@@ -105,7 +105,7 @@ class Attempt {
   const WaitLimit limit_;
   const TimePoint deadline_;
   const std::function<void()> wake_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::optional<Made> result_;
   std::shared_ptr<Handle> handle_;  // aborted at this time
   TimePoint end_at_;

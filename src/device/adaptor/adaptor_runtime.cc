@@ -144,7 +144,7 @@ Api make_api(const std::shared_ptr<const adaptor::Adaptor>& adaptor) {
   api.path = adaptor->path;
   api.error_text = [adaptor](int code) {
     if (code == kThrew) return "an exception has left the adaptor";
-    if (code == kNoMemory) return "it has made none, and says that it has";
+    if (code == kNoMemory) return "it has made none, but returned success";
     return adaptor->device->calls.error_text(code);
   };
   describe_by(api, calls);

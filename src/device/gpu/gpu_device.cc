@@ -387,8 +387,9 @@ Status TableDevice::try_stream_words() {
   if (passes || !writes || (comes && !waits)) {
     api_.free_pinned(memory);
   } else {  // keep the memory: the stream may still write it
-    options_.log.warn("streams of %s do not come to the words that they wait for or write",
-                      model_.c_str());
+    options_.log.warn(
+        "streams of %s do not complete their waits for memory words, or their writes of them",
+        model_.c_str());
   }
   return {};
 }

@@ -69,7 +69,7 @@ class LoadedDriver : public InProcess {
   const Bind bind_;
   std::atomic<const Questions*> found_{nullptr};
   std::atomic<uint64_t> looked_{0};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::unique_ptr<Questions> made_;
 };
 

@@ -37,7 +37,7 @@ class Pool {
 
   const Take take_;
   const Give give_;
-  mutable std::mutex mutex_;           // guards what follows
+  mutable std::mutex mutex_;           // guards the members below
   std::set<std::byte*> chunks_;        // as the vendor gave them
   size_t bytes_ = 0;                   // in all chunks
   std::map<std::byte*, size_t> free_;  // blocks; adjacent ones of a chunk are merged

@@ -48,8 +48,7 @@ Result<std::string> contents_of(const std::string& path) {
     return error(ErrorCode::SystemError, "%s is no regular file", path.c_str());
   const bool own = info.st_uid == geteuid() && (info.st_mode & 022) == 0;
   if (!own) {
-    return error(ErrorCode::SystemError, "%s: others than its user could have written it",
-                 path.c_str());
+    return error(ErrorCode::SystemError, "%s: other users could have written it", path.c_str());
   }
   const auto bytes = static_cast<size_t>(info.st_size);
   if (bytes > kMaxFileBytes) return error(ErrorCode::SystemError, "%s is too large", path.c_str());

@@ -68,7 +68,7 @@ struct Attempt {
       return core->part().calls.connect(core->transport(), &peer, &channel);
     }));
     if (channel == nullptr) {
-      return error(ErrorCode::SystemError, "%s: connect has made no channel, and says that it has",
+      return error(ErrorCode::SystemError, "%s: connect has made no channel, but returned success",
                    core->part().name.c_str());
     }
     return std::make_unique<AdaptorChannel>(name, core, channel);

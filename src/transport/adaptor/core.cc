@@ -26,7 +26,7 @@ Result<std::shared_ptr<Core>> Core::open(std::shared_ptr<const Part> part,
     return asked.calls.open(&settings, &core->transport_, address.data(), &bytes);
   }));
   if (core->transport_ == nullptr) {
-    return error(ErrorCode::SystemError, "%s: open has made no transport, and says that it has",
+    return error(ErrorCode::SystemError, "%s: open has made no transport, but returned success",
                  asked.name.c_str());
   }
   if (bytes == 0 || bytes > HETCCL_TRANSPORT_ADDRESS_BYTES) {

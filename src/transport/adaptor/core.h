@@ -38,7 +38,7 @@ class Visits {
   }
 
  private:
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable none_;
   int n_ = 0;
 };

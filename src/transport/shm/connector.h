@@ -66,7 +66,7 @@ class Connector {
 
   Waker* const waker_;
   const Log log_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::unique_ptr<Waker> bell_;
   std::optional<Mailbox> mailbox_;
   Waits waits_;                           // only the thread removes entries

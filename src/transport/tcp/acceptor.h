@@ -121,7 +121,7 @@ class Acceptor {
   TimePoint drops_from_{};      // when to drop channels that peers have abandoned
   net::Refusals refusals_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::list<Expectation*> expectations_;
   std::map<Key, std::vector<net::Wire>> admitted_;  // wires that their connect() has yet to take
 

@@ -16,7 +16,7 @@ inline constexpr size_t kMaxCardName = 15;  // the limit of Linux for an interfa
 
 /// The NIC of an address.
 struct CardOf {
-  std::string name;  ///< its interface; "" where that carries no data unless nothing else does
+  std::string name;  ///< its interface; "": carries data only if no other can
   int prefix_bits = 0;
   int64_t mbps = 0;  ///< 0: unknown
 };

@@ -75,7 +75,7 @@ class Connector {
   const std::unique_ptr<Waker> bell_;  // rings when an attempt has arrived
   Attempts attempts_;                  // used by the thread
   std::set<std::string> detours_;      // used by the thread: NICs that failed to reach some peer
-  std::mutex mutex_;                   // guards what follows
+  std::mutex mutex_;                   // guards the members below
   Attempts arrived_;
   bool serving_ = false;
   std::thread thread_;

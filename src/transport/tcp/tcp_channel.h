@@ -109,7 +109,7 @@ class TcpChannel final : public Channel {
   std::atomic<int> streams_left_{0};  // streams not read to the end
   std::atomic<uint64_t> sends_completed_{0}, recvs_completed_{0};
 
-  std::mutex mutex_;       // guards what follows, and writes of the above
+  std::mutex mutex_;       // guards the members below, and writes of the above
   Fifo<Sending> sends_;    // incomplete, in order
   size_t unassigned_ = 0;  // index in sends_ of the first with pieces left to assign
   size_t next_share_ = 0;  // index of the mover's share to kick next
