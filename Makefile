@@ -11,7 +11,7 @@ help:
 	@echo "make frameworks   train with DeepSpeed, Accelerate, Trainer, Lightning over hetccl; CI runs it, too"
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
-	@echo "make soak    every case of every test, then half an hour of random collectives and kills: does anything grow?"
+	@echo "make soak    every case of every test, then half an hour each of random collectives and of serving, with kills: does anything grow?"
 	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
 	@echo "make wheels  a wheel for each of these, into dist;   tools/wheel --torch 2.14   for that one"
 	@echo "make docs    build the documentation into build/docs"
@@ -43,6 +43,7 @@ bench: setup
 soak:
 	@HETCCL_TEST_SCALE=10 tools/test
 	@.venv/bin/python tests/soak/soak.py $(ARGS)
+	@.venv/bin/python tests/soak/serving.py $(SERVING_ARGS)
 
 wheels:
 	@tools/setup --system

@@ -1,4 +1,4 @@
-"""One rank of bench/balance.py: the seconds of each step, and the shares of all ranks."""
+"""One rank of bench/balance.py's jobs: the seconds of each step, and the shares of all ranks."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -37,7 +38,6 @@ from models import PRECISIONS, SHAPES
 WORKER = Path(__file__).parent / "gpu_balance_worker.py"
 PATIENCE = 150.0  # of an answer
 PART = 50  # percent of a GPU's processors, of the slow cluster's ranks
-PAPER = {"gpt-125m": "1.22", "gpt-355m": "1.19", "llama-1b": "1.09", "llama-3b": "1.08"}
 BATCHES = {"gpt-125m": 96, "gpt-355m": 48, "llama-1b": 12, "llama-3b": 12}  # on two GPUs
 
 
@@ -88,8 +88,8 @@ def ask(contender: Contender, **command: object) -> Answer:
     return {**answers[0], **most}
 
 
-def measure(cluster: Cluster, options: argparse.Namespace, model: str) -> list[str]:
-    """A row of the table. Raises ContenderError."""
+def measure(cluster: Cluster, options: argparse.Namespace, model: str) -> Answer:
+    """A model's steps in seconds, equal and balanced. Raises ContenderError."""
     batch = options.batch or BATCHES[model] * len(cluster.devices) // 2
     running: list[Contender] = []
     try:
@@ -112,12 +112,21 @@ def measure(cluster: Cluster, options: argparse.Namespace, model: str) -> list[s
     finally:
         for each in running:
             each.kill()
-    shares = "/".join(map(str, balanced["shares"]))
+    return {
+        "model": model, "batch": batch, "shares": balanced["shares"], "count": balanced["count"],
+        "equal": equal["seconds"], "balanced": balanced["seconds"], "alone": rate,
+        "profile": profiled["seconds"],
+    }  # fmt: skip
+
+
+def row(found: Answer) -> list[str]:
+    """A row of the table."""
+    batch, equal, balanced = found["batch"], found["equal"], found["balanced"]
+    shares = "/".join(map(str, found["shares"]))
     return [
-        model, str(batch), f"{shares} x{balanced['count']}", text(1e3 * equal["seconds"]),
-        text(1e3 * balanced["seconds"]), text(equal["seconds"] / balanced["seconds"]),
-        PAPER.get(model, "-"), f"{batch / equal['seconds'] / rate:.3f}",
-        f"{batch / balanced['seconds'] / rate:.3f}", text(profiled["seconds"]),
+        found["model"], str(batch), f"{shares} x{found['count']}", text(1e3 * equal),
+        text(1e3 * balanced), text(equal / balanced), f"{batch / equal / found['alone']:.3f}",
+        f"{batch / balanced / found['alone']:.3f}", text(found["profile"]),
     ]  # fmt: skip
 
 
@@ -130,6 +139,7 @@ def main() -> int:
     parser.add_argument("--wrap", choices=("ddp", "fsdp2"), default="fsdp2")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
     parser.add_argument("--devices", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers here")
     options = parser.parse_args()
     refuse_without_settings()
     unknown = [model for model in options.models if model not in BATCHES and not options.batch]
@@ -143,18 +153,21 @@ def main() -> int:
         shared = shared_gpus()
         if len(devices) < 2:
             sys.exit("gpu_balance.py: needs two GPUs; see --devices cpu")
-    rows, failed = [], 0
+    found: list[Answer] = []
+    failed = 0
     with shared as env:
         for model in options.models:
             try:
-                rows.append(measure(Cluster(devices, env), options, model))
-                print(*rows[-1], flush=True)
+                found.append(measure(Cluster(devices, env), options, model))
+                print(*row(found[-1]), flush=True)
             except ContenderError as error:
                 failed += 1
                 print(f"FAILED  {model}: {error}", flush=True)
-    heads = ["model", "batch", "shares", "equal ms", "balanced ms", "faster", "paper's",
+    heads = ["model", "batch", "shares", "equal ms", "balanced ms", "faster",
              "efficiency, equal", "balanced", "profile s"]  # fmt: skip
-    print_table(heads, rows, 3)
+    print_table(heads, map(row, found), 3)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
     return failed
 
 

@@ -5,8 +5,10 @@
     python bench/gpu_training.py --devices cpu --model gpt-tiny  ranks of the host: to check this
 
 hetccl, NCCL and Gloo train the same model on the same text, deterministically; they take turns at
-some steps each. Shown are a step's time, with DDP beside the least that hetccl's own measured rate
-of all-reduce allows, and the losses. `--tokens` without a number measures losses alone. Fails when
+some steps each. With `--roles hetccl online step` hetccl that searches settings by call and by step
+(HETCCL_TUNE) takes turns, too, after `--search-steps` steps. Shown are a step's time, with DDP
+beside the least that hetccl's own measured rate of all-reduce allows, and the losses. `--tokens`
+without a number measures losses alone. Fails when
 a process fails or hangs, when a loss of the first 200 steps differs by more than 1e-3 of it, or the
 mean of the last ones by 7e-3 (paper 000, appendix E.2), not when hetccl is slow. Needs torch and
 the hetccl package; `--draw` needs matplotlib.
@@ -21,6 +23,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +33,7 @@ from gpu_contender import (
     NCCL_SOCKETS,
     Answer,
     Contender,
+    Job,
     halves,
     job,
     print_table,
@@ -41,6 +45,8 @@ from gpu_contender import (
 from models import PRECISIONS, SHAPES
 
 ROLES = ("hetccl", "nccl", "gloo")
+TUNED = ("online", "step")
+CHUNK = 50  # steps of a search that are timed at once
 WORKER = Path(__file__).parent / "gpu_training_worker.py"
 STARTING = 60.0
 PATIENCE = 90.0  # of an answer
@@ -51,19 +57,43 @@ FIRST = 200  # steps
 SHOWN = 10  # losses are printed
 
 
-def contenders_of(devices: Sequence[str], options: argparse.Namespace) -> list[Contender]:
-    """Half of the devices in each cluster."""
+def contenders_of(
+    devices: Sequence[str], options: argparse.Namespace, folder: Path
+) -> list[Contender]:
+    """Half of the devices in each cluster, or all together. Searches keep files in the folder."""
     labels, by_tcp = halves(len(devices)), options.by == "tcp"
-    ours = {"HETCCL_SHM": "0"} if by_tcp else {}
+    link = NCCL_SOCKETS if by_tcp else NCCL_SHARED_MEMORY
+    apart = ("NCCL_HOSTID", labels) if by_tcp else ("", "")
+
+    def ours(name: str, **env: str) -> Job:
+        if options.together:
+            return job("hetccl", devices, {"HETCCL_CLUSTER": "A", **link, **env}, *apart, name)
+        env |= {"HETCCL_SHM": "0"} if by_tcp else {}
+        return job("hetccl", devices, env, "HETCCL_CLUSTER", labels, name)
+
     jobs = {
-        "hetccl": job("hetccl", devices, ours, "HETCCL_CLUSTER", labels),
-        "nccl": job("nccl", devices, NCCL_SOCKETS, "NCCL_HOSTID", labels)
-        if by_tcp else job("nccl", devices, NCCL_SHARED_MEMORY),
+        "hetccl": ours("hetccl"),
+        "nccl": job("nccl", devices, link, *apart),
         "gloo": job("gloo", devices),
-    }  # fmt: skip
+    }
+    for mode in TUNED:
+        file = str(folder / f"{mode}.json")
+        jobs[mode] = ours(mode, HETCCL_TUNE=mode, HETCCL_TUNE_BUDGET="1000", HETCCL_TUNE_FILE=file)
     if "cpu" in devices:
         del jobs["nccl"]
     return [Contender("training", jobs[role]) for role in options.roles if role in jobs]
+
+
+def search(contenders: Sequence[Contender], tokens: int, options: argparse.Namespace) -> Answer:
+    """Seconds of a step of each that tunes, in chunks of steps, while it searches."""
+    found: Answer = {}
+    for each in contenders:
+        if each.job.name not in TUNED:
+            continue
+        work = functools.partial(worst, each, "steps", tokens=tokens, times=CHUNK)
+        chunks = [each.attempt(work) for _ in range(max(1, options.search_steps // CHUNK))]
+        found[each.job.name] = [chunk["seconds"] for chunk in chunks if chunk is not None]
+    return found
 
 
 def worst(contender: Contender, do: str, **arguments: object) -> Answer:
@@ -174,7 +204,8 @@ def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
         for tokens in options.tokens:
             alive = [each for each in contenders if not each.failure]
             if alive and alive[0] is contenders[0]:
-                document["steps"].append(measure(alive, tokens, options))
+                searched = search(alive, tokens, options)
+                document["steps"].append({"search": searched, **measure(alive, tokens, options)})
         roles = [each.job.name for each in contenders]
         heads = ["tokens", *(f"{role} ms" for role in roles), *(f"/{role}" for role in roles[1:])]
         heads += ["compute ms", "gradients ms", "of least"]
@@ -217,7 +248,9 @@ def main() -> int:
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--recompute", action="store_true", help="activations, by blocks")
     parser.add_argument("--by", choices=("tcp", "memory"), default="tcp", help="between clusters")
-    parser.add_argument("--roles", nargs="+", choices=ROLES, default=ROLES)
+    parser.add_argument("--roles", nargs="+", choices=(*ROLES, *TUNED), default=ROLES)
+    parser.add_argument("--search-steps", type=int, default=1000, help="of the tuned, before")
+    parser.add_argument("--together", action="store_true", help="in one cluster: NCCL is tuned")
     parser.add_argument("--devices", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all rounds here")
     parser.add_argument("--draw", type=Path, metavar="PATH", help="draw the losses here")
@@ -232,7 +265,8 @@ def main() -> int:
         devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
         if len(devices) < 2:
             sys.exit("gpu_training.py: needs two GPUs; see --devices cpu")
-    return int(run(contenders_of(devices, options), options) > 0)
+    with tempfile.TemporaryDirectory() as folder:
+        return int(run(contenders_of(devices, options, Path(folder)), options) > 0)
 
 
 if __name__ == "__main__":

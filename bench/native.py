@@ -13,7 +13,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from mpis import MPIS, Mpi, run_job
 from places import Place, place_of
 
 import hetccl
+import hetccl.mpi
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent / "build/bench"
@@ -109,34 +110,66 @@ def _medians(runs: list[Numbers]) -> Numbers:
     }
 
 
+def build_for(mpi: Mpi) -> Path:
+    """The program of calls, for one MPI."""
+    return build("mpi_calls", *mpi.compiling(), name=f"{mpi.package}_calls")
+
+
 def measure_mpi(options: argparse.Namespace) -> dict[str, Any]:
     """All-reduces on one host, by the number of ranks: of hetccl and of every MPI."""
-    ours = str(build_with_hetccl("hetccl_all_reduce"))
-    programs: dict[str, str] = {}
-    absent: dict[str, str] = {}
-    for mpi in MPIS:
-        if (why := mpi.missing()) is not None:
-            absent[mpi.name] = why
-        else:
-            made = build("mpi_all_reduce", *mpi.compiling(), name=f"{mpi.package}_all_reduce")
-            programs[mpi.name] = str(made)
-    by_ranks: dict[str, Any] = {}
+    limit = min(MPI_TIMEOUT, options.timeout)
+    return {
+        str(ranks): measure_calls("all_reduce", ranks, sizes, options.native_rounds, limit)
+        for ranks, sizes in SIZES.items()
+    }
+
+
+def measure_calls(
+    call: str, ranks: int, sizes: Iterable[int], rounds: int, timeout: float
+) -> dict[str, Numbers | str]:
+    """Calls of ranks of one host ("all_reduce", "exchange") of hetccl and every MPI, in turns; or
+    the reason why one has none."""
+    arguments = [call, str(BATCHES), *map(str, sizes)]
+    ours = [str(build_with_hetccl("hetccl_calls")), *arguments]
+    absent = {mpi.name: why for mpi in MPIS if (why := mpi.missing()) is not None}
+    programs = [(mpi, str(build_for(mpi))) for mpi in MPIS if mpi.name not in absent]
     with place_of(1, None) as place:
-        for ranks, sizes in SIZES.items():
-            arguments = [str(BATCHES), *map(str, sizes)]
-            runs: dict[str, Callable[[], Numbers | str]] = {
-                "hetccl": lambda n=ranks, more=arguments: run_ranks(  # type: ignore[misc]
-                    place, [0] * n, [ours, *more], options.timeout, bind=True
-                )
-            }
-            for mpi in MPIS:
-                if mpi.name in programs:
-                    argv = [programs[mpi.name], *arguments]
-                    runs[mpi.name] = lambda m=mpi, n=ranks, a=argv: run_mpi(  # type: ignore[misc]
-                        m, n, a, min(MPI_TIMEOUT, options.timeout)
-                    )
-            by_ranks[str(ranks)] = {**absent, **alternating(options.native_rounds, runs)}
-    return by_ranks
+        runs: dict[str, Callable[[], Numbers | str]] = {
+            "hetccl": lambda: run_ranks(place, [0] * ranks, ours, timeout, bind=True)
+        }
+        for mpi, program in programs:
+            argv = [program, *arguments]
+            runs[mpi.name] = lambda mpi=mpi, argv=argv: run_mpi(  # type: ignore[misc]
+                mpi, ranks, argv, timeout
+            )
+        return {**absent, **alternating(rounds, runs)}
+
+
+def measure_rules(
+    mpi: Mpi, rules: Mapping[str, object], sizes: Iterable[int], nodes: int, rounds: int,
+    timeout: float,
+) -> dict[str, Numbers | str]:  # fmt: skip
+    """MPI_Allreduce of two ranks, in turns: with each of these rules of hetccl's, None without it.
+    Two nodes are emulated: they have no memory in common."""
+    argv = [str(build_for(mpi)), "all_reduce", str(BATCHES), *map(str, sizes)]
+    apart = ["-genv", "MPIR_CVAR_NOLOCAL", "1"] if nodes > 1 else []
+    # In each rank, since both are on one machine.
+    host = 'export HETCCL_HOSTID=$PMI_RANK; exec "$0" "$@"' if nodes > 1 else 'exec "$0" "$@"'
+    with tempfile.TemporaryDirectory() as folder:
+
+        def options_of(name: str, rule: object) -> list[str]:
+            if rule is None:
+                return apart
+            file = Path(folder) / f"{name}.json"
+            file.write_text(json.dumps(rule))
+            return [*apart, "-genv", "LD_PRELOAD", str(hetccl.mpi.LIBRARY),
+                    "-genv", "HETCCL_MPI_FILE", str(file)]  # fmt: skip
+
+        def run(name: str, rule: object) -> Callable[[], Numbers | str]:
+            program = [*options_of(name, rule), "bash", "-c", host, *argv]
+            return lambda: run_mpi(mpi, 2, program, timeout)
+
+        return alternating(rounds, {name: run(name, rule) for name, rule in rules.items()})
 
 
 def measure_link(options: argparse.Namespace) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def row(cell: Cell, *numbers: str) -> tuple[str, ...]:
     return cell[0], sizes[cell[1]], "matmul" if cell[2] else "-", *numbers
 
 
-def served(bench: Bench, seconds: float) -> None:
+def served(bench: Bench, seconds: float, json_path: Path | None = None) -> None:
     """The sweep, then NCCL's choices beside those that the plug-in serves."""
     found = bench.sweep(seconds)
     best: dict[Cell, tuple[float, Setting]] = {}
@@ -234,6 +234,13 @@ def served(bench: Bench, seconds: float) -> None:
         numbers = (own, again, ours, best[cell][0], ratio(own, again), ratio(own, ours))
         rows.append(row(cell, *map(text, numbers), words(best[cell][1])))
     print_table(head, rows, 3)
+    if json_path is not None:
+        names = ("collective", "bytes", "loaded")
+        document = [
+            dict(zip(names, cell, strict=True)) | {what: by[cell] for what, by in results.items()}
+            for cell in bench.cells
+        ]
+        json_path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def online(bench: Bench, seconds: float, loaded: bool) -> None:
@@ -309,11 +316,13 @@ def main() -> int:
         "--seconds", type=float, default=100, help="of the exhaustive search; 0: none"
     )
     parser.add_argument("--online", type=float, default=0, metavar="SECONDS", help="for each cell")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="of the exhaustive search")
     options = parser.parse_args()
     refuse_without_settings()
     env = {"NCCL_TUNER_PLUGIN": str(find_plugin(options.plugin))}
     from_file = {**env, "HETCCL_TUNE": "frozen"}
-    well = options.seconds <= 0 or run(options, from_file, served, options.seconds)
+    work = functools.partial(served, json_path=options.json)
+    well = options.seconds <= 0 or run(options, from_file, work, options.seconds)
     if options.online:
         import hetccl
 

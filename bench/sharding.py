@@ -1,11 +1,11 @@
 """Steps of a GPT on an emulated tree of slow links: FSDP2 over Gloo and hetccl, and the presets.
 
-    python bench/sharding.py [--rate 1gbit] [--trunk 200mbit] [--micro-batches 4] [--steps 4]
+    python bench/sharding.py [--rate 1gbit] [--trunk 200mbit] [--steps 4] --json PATH
 
 Eight ranks: two sites (nodes) of two hosts (packages) of two ranks. The ranks of a host share
 memory, hosts have a link of --rate, sites a slower one of --trunk. Bytes are those of a step that
-the kernel counts on a link in one direction, headers included; in parentheses are what the formulas
-of hetccl.sharding.plan say, and how much more was counted.
+the kernel counts on a link in one direction, headers included; `formula` is what hetccl.sharding's
+planner says. `bench/papers/run.py 003-figure-7` shows both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from places import finish
-from rich.console import Console
-from rich.table import Table
 from sharding_cases import CASES, HOSTS, RANKS, SITES, predict
 
 from hetccl.hosts import INTERFACE, EmulatedHosts
@@ -68,21 +65,8 @@ def run(options: argparse.Namespace, case: str) -> dict[str, Any]:
     return {**found, "host": per_step[0], "trunk": per_step[1]}
 
 
-def beside_formulas(case: str, found: dict[str, Any], micro_batches: int) -> list[str]:
-    """The bytes of the trunk, of a host's link and of a rank's memory."""
-    counted = [found["trunk"], found["host"], sum(found["memory"].values())]
-    costs = [predict(case, found["parameters"], micro_batches, n) for n in (SITES, HOSTS)]
-    trunk, host = costs
-    if trunk is None or host is None:
-        return [f"{one / 1e6:.2f}" for one in counted]
-    wanted = [trunk.leaving[0], host.leaving[0], host.memory.kept]
-    return [
-        f"{one / 1e6:.2f} ({want / 1e6:.2f}, {one / want - 1:+.1%})"
-        for one, want in zip(counted, wanted, strict=True)
-    ]
-
-
-def main() -> None:
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--trunk", default="200mbit")
@@ -94,23 +78,31 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--cases", nargs="*", default=CASES)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
-    rounds = [{case: run(options, case) for case in options.cases} for _ in range(options.rounds)]
-    title = f"GPT of {rounds[0][options.cases[0]]['parameters'] / 1e6:.1f} million parameters, "
-    title += f"{options.micro_batches} micro-batches, links {options.rate}, trunk {options.trunk}"
-    table = Table(title=title)
-    columns = ("case", "s a step", "as fast", "trunk MB", "host's MB", "rank's MB", "loss")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "case" else "right")
-    first = 0.0
-    for case in options.cases:
-        seconds = statistics.median(s for one in rounds for s in one[case]["seconds"])
-        first = first or seconds
-        table.add_row(case, f"{seconds:.2f}", f"{first / seconds:.2f}",
-                      *beside_formulas(case, rounds[-1][case], options.micro_batches),
-                      f"{rounds[-1][case]['loss']:.4f}")  # fmt: skip
-    Console(width=140).print(table)
-    print(json.dumps(rounds))
+    parser.add_argument("--json", metavar="PATH", required=True, help="write all rounds here")
+    return parser.parse_args()
+
+
+def with_formulas(case: str, found: dict[str, Any], micro_batches: int) -> dict[str, Any]:
+    """What was found, and what the formulas say of the same bytes, where they know the case."""
+    trunk, host = (
+        predict(case, found["parameters"], micro_batches, places) for places in (SITES, HOSTS)
+    )
+    if trunk is None or host is None:
+        return found
+    formula = {"trunk": trunk.leaving[0], "host": host.leaving[0], "memory": host.memory.kept}
+    return {**found, "formula": formula}
+
+
+def main() -> None:
+    options = arguments()
+    rounds = [
+        {
+            case: with_formulas(case, run(options, case), options.micro_batches)
+            for case in options.cases
+        }
+        for _ in range(options.rounds)
+    ]
+    Path(options.json).write_text(json.dumps(rounds, indent=1) + "\n")
 
 
 if __name__ == "__main__":

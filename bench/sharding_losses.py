@@ -1,10 +1,10 @@
 """Losses of a GPT on real text: FSDP2, three-level sharding, encodings, a checkpoint in the middle.
 
-    python bench/sharding_losses.py [--steps 300] [--ranks 8] [--cases ...]
+    python bench/sharding_losses.py [--steps 300] [--ranks 8] [--cases ...] --json PATH
 
-All ranks are on this machine, in clusters of four. Prints each case's loss on text that was not
-trained on, after the last step, and the largest difference of a step's loss to FSDP2's. In float32
-the order of sums changes the losses, more with each step: so the same is compared in float64.
+All ranks are on this machine, in clusters of four. Writes each case's loss of each step and, last,
+on text that was not trained on. In float32 the order of sums changes the losses, more with each
+step: so the same is compared in float64. `bench/papers/run.py 003-figure-9` shows them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from places import finish
-from rich.console import Console
-from rich.table import Table
 from torch.distributed.fsdp import fully_shard
 
 import hetccl  # noqa: F401
@@ -128,6 +126,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-3, help="of learning")
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("--cases", nargs="*", default=list(CASES))
+    parser.add_argument("--json", metavar="PATH", required=True, help="write all losses here")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
@@ -135,17 +134,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         found = {case: launch(case, options, folder) for case in options.cases}
-    table = Table(title=f"{options.steps} steps, {options.ranks} ranks")
-    for column in ("case", "loss", "to fsdp2", "largest difference"):
-        table.add_column(column, justify="left" if column == "case" else "right")
-    base: list[float] = []
-    for case, losses in found.items():
-        if case.endswith("fsdp2"):
-            base = losses
-        far = max(abs(a - b) / b for a, b in zip(losses, base, strict=True))
-        change = losses[-1] / base[-1] - 1
-        table.add_row(case, f"{losses[-1]:.5f}", f"{change:+.2e}", f"{far:.2e}")
-    Console(width=100).print(table)
+    Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,13 @@ class HetcclRanks {
     check(hetcclAllReduce(in, out, count, hetcclFloat32, hetcclSum, comm_, nullptr),
           "hetcclAllReduce");
   }
+  /// With the other one of two ranks.
+  void exchange(const float* in, float* out, size_t count) {
+    check(hetcclGroupStart(), "hetcclGroupStart");
+    check(hetcclSend(in, count, hetcclFloat32, 1 - rank_, comm_, nullptr), "hetcclSend");
+    check(hetcclRecv(out, count, hetcclFloat32, 1 - rank_, comm_, nullptr), "hetcclRecv");
+    check(hetcclGroupEnd(), "hetcclGroupEnd");
+  }
   void slowest(double* values, size_t count) {
     check(hetcclAllReduce(values, values, count, hetcclFloat64, hetcclMax, comm_, nullptr),
           "hetcclAllReduce");

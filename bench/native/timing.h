@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace bench {
@@ -101,22 +102,33 @@ class Report {
   bool right_ = true;
 };
 
-/// All-reduces of float32, out of place, of the sizes that the arguments name in bytes.
+/// Float32 calls of the sizes that the arguments name in bytes: all-reduces, out of place, or
+/// messages that two ranks exchange. PROGRAM all_reduce|exchange BATCHES BYTES...
 template <typename Ranks>
-int all_reduces(Ranks& ranks, int batches, int n_sizes, char** sizes) {
+int measure_calls(Ranks& ranks, int argc, char** argv) {
   constexpr size_t kBatchBytes = size_t{4} << 20;
+  if (argc < 4) return 2;
+  const bool exchanges = argv[1] == std::string_view("exchange");
+  const int sum = ranks.size() * (ranks.size() + 1) / 2;
+  if (exchanges && ranks.size() != 2) return 2;
   Report report;
-  for (int i = 0; i < n_sizes; ++i) {
-    const size_t bytes = std::strtoull(sizes[i], nullptr, 10), count = bytes / sizeof(float);
+  for (int i = 3; i < argc; ++i) {
+    const size_t bytes = std::strtoull(argv[i], nullptr, 10), count = bytes / sizeof(float);
     const int calls = static_cast<int>(std::clamp<size_t>(kBatchBytes / bytes, 1, 500));
     const Buffer in(count, static_cast<float>(ranks.rank() + 1));
     Buffer out(count);
-    const auto run = [&] { ranks.all_reduce(in.data(), out.data(), count); };
-    const Times times = time(ranks, batches, calls, run);
+    const auto run = [&] {
+      if (exchanges) {
+        ranks.exchange(in.data(), out.data(), count);
+      } else {
+        ranks.all_reduce(in.data(), out.data(), count);
+      }
+    };
+    const Times times = time(ranks, std::atoi(argv[2]), calls, run);
     out.fill(0);
     run();
-    const int sum = ranks.size() * (ranks.size() + 1) / 2;
-    report.add(sizes[i], bytes, times, everywhere(ranks, out.holds(static_cast<float>(sum))));
+    const int wanted = exchanges ? 2 - ranks.rank() : sum;
+    report.add(argv[i], bytes, times, everywhere(ranks, out.holds(static_cast<float>(wanted))));
   }
   return report.finish(ranks.rank());
 }

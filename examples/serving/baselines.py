@@ -111,6 +111,11 @@ class Whole(ABC):
         ended, self._ended = self._ended, []
         return ended
 
+    @property
+    def in_use(self) -> dict[str, int]:
+        """Requests that have not ended, and those of which there is a part."""
+        return {"requests": len(self._begun) + len(self._expected), "early": len(self._early)}
+
     def close(self) -> None:  # noqa: B027
         """Does nothing: the threads end with the process."""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import queue
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -71,6 +73,10 @@ class Handover(Protocol):
     def bytes_sent(self) -> int:
         """The bytes of all hand-overs that this end has sent so far."""
 
+    @property
+    def in_use(self) -> dict[str, int]:
+        """What has not ended, by its kind."""
+
 
 class Endpoints:
     """The hand-over by hetccl.kv.
@@ -98,7 +104,10 @@ class Endpoints:
         self._role, self.by_layer, self._encoding = role, by_layer, encoding
         self._n_layers = len(cache)
         self._n_tokens: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}  # of the prefill workers that this one knows
+        self._metadata: dict[str, str] = {}  # of the prefill workers, at a decode worker
+        self._numbers: dict[str, int] = {}  # of their sessions
+        self._opening: set[str] = set()  # those to which a thread connects again
+        self._opened: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         kind = kv.Sender if role == "prefill" else kv.Receiver
         self._session: Any = kind(
             hetccl.Endpoint(name, device), kv.Cache(described, layers), release=release
@@ -114,6 +123,7 @@ class Endpoints:
         for name, told in peers.items():
             role, metadata = json.loads(told)
             if (self._role, role) == ("decode", "prefill"):
+                self._metadata[name] = metadata
                 try:
                     self._numbers[name] = self._session.connect(metadata)
                 except hetccl.HetcclError as error:  # it has just died: its requests will fail
@@ -138,8 +148,13 @@ class Endpoints:
         self._session.commit(request)
 
     def expect(self, request: str, table: Sequence[int], n_tokens: int, source: str) -> None:
-        """Offers the blocks to the prefill worker."""
-        if source not in self._numbers:
+        """Offers the blocks to the prefill worker. If the link to it is lost, a thread connects
+        again, for later requests."""
+        if self._numbers.get(source) not in self._session.peers:
+            if source in self._metadata and source not in self._opening:
+                self._opening.add(source)
+                arguments = (source, self._metadata[source])
+                threading.Thread(target=self._open, args=arguments, daemon=True).start()
             raise kv.KvError(f"{source} is not connected")
         self._session.offer(
             request, table, (0, n_tokens), [self._numbers[source]], encoding=self._encoding
@@ -152,6 +167,11 @@ class Endpoints:
     def poll(self) -> list[Ended]:
         """Makes progress, and keeps requests alive that wait for the other end's blocks: only the
         router gives up on them."""
+        while not self._opened.empty():
+            name, metadata, link = self._opened.get()
+            self._opening.discard(name)
+            if link is not None:
+                self._numbers[name] = self._session.connect(metadata, link=link)
         self._move()
         for request in self._n_tokens:
             self._session.renew(request)
@@ -161,6 +181,14 @@ class Endpoints:
     def close(self) -> None:
         """Aborts what is under way and leaves the peers."""
         self._session.close(2.0)
+
+    def _open(self, name: str, metadata: str) -> None:
+        link = None
+        try:
+            link = self._session.open(metadata)
+        except hetccl.HetcclError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+        self._opened.put((name, metadata, link))
 
     def _move(self) -> None:
         for outcome in self._session.poll():
@@ -173,3 +201,8 @@ class Endpoints:
         metrics = self._session.metrics
         sent: int = metrics.direct_bytes + metrics.packed_bytes
         return sent if self._role == "prefill" else 0
+
+    @property
+    def in_use(self) -> dict[str, int]:
+        """The session's."""
+        return {"renewed": len(self._n_tokens), **self._session.in_use}

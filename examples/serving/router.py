@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -61,20 +61,28 @@ class Completion:
 
 @dataclasses.dataclass(eq=False)
 class Remote:
-    """A worker, as the router sees it. `parts`: what it computes now."""
+    """A worker, as the router sees it. `parts`: what it computes now. `is_ready`: it is connected
+    to all others, and takes requests."""
 
     name: str
     role: str
     pid: int
     metadata: str
     control: Connection
-    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     parts: set[str] = dataclasses.field(default_factory=set)
+    is_ready: bool = False
+    outbox: queue.SimpleQueue[bytes | None] = dataclasses.field(default_factory=queue.SimpleQueue)
 
     def send(self, op: str, **values: Any) -> None:
-        """Sends a message; if the worker is gone, its reader notices."""
-        with self.lock, contextlib.suppress(OSError):
-            self.control.send_bytes(json.dumps({"op": op, **values}).encode())
+        """Queues a message for `write`, so that a worker which reads none holds up nobody."""
+        self.outbox.put(json.dumps({"op": op, **values}).encode())
+
+    def write(self) -> None:
+        """Sends the messages, in a thread of its own, until None comes, or the worker is gone:
+        then its reader notices."""
+        with contextlib.suppress(OSError):
+            while (message := self.outbox.get()) is not None:
+                self.control.send_bytes(message)
 
 
 def parse_workers(text: str) -> list[tuple[str, str, str]]:
@@ -112,33 +120,30 @@ class Router:
         self._remotes: dict[str, Remote] = {}
         self._live: dict[str, Completion] = {}
         self._numbers = itertools.count()
-        self._stats: dict[tuple[str, int], dict[str, Any]] = {}
-        self._n_connected = 0
+        self._stats: dict[str, dict[str, Any]] = {}  # the last of each worker
+        self._awaited: set[str] = set()  # workers that were started, and are not lost
+        self._round = 0  # of connecting all to each other
+        self._connecting: set[str] = set()  # workers that have not answered in this round
         self._is_closed = False
-        self._roles = {name: role for name, role, _ in parse_workers(workers)}
+        self._workers = {
+            name: (number, role, device)
+            for number, (name, role, device) in enumerate(parse_workers(workers))
+        }
+        self._transport, self._options = transport, list(options)
+        self._hosts, self._python = hosts, python
         self._folder = tempfile.TemporaryDirectory(prefix="serving-")
-        key = secrets.token_hex(16)
-        path = str(Path(self._folder.name, "control"))
-        self._listener = Listener(path, "AF_UNIX", len(self._roles), key.encode())
-        self._processes: list[subprocess.Popen[bytes]] = []
-        for number, (name, role, device) in enumerate(parse_workers(workers)):
-            address = hosts.address(number) if hosts else "127.0.0.1"
-            dtype = "float32" if device == "cpu" else "bfloat16"
-            command = [
-                python, "-m", "worker", "--name", name, "--role", role, "--device", device,
-                "--dtype", dtype, "--transport", transport, "--control", path,
-                "--address", address, *options,
-            ]  # fmt: skip
-            environment = {**os.environ, "SERVING_KEY": key}
-            if hosts:
-                process = hosts.popen(number, command, environment, cwd=HERE)
-            else:
-                process = subprocess.Popen(
-                    command, env=environment, cwd=HERE, start_new_session=True
-                )
-            self._processes.append(process)
+        self._key = secrets.token_hex(16)
+        self._path = str(Path(self._folder.name, "control"))
+        self._listener = Listener(self._path, "AF_UNIX", len(self._workers), self._key.encode())
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name in self._workers:
+            self._start(name)
         threading.Thread(target=self._accept, daemon=True).start()
-        self._await_workers(timeout)
+        try:
+            self._await_ready(self._workers, timeout)
+        except RuntimeError:
+            self.close()
+            raise
 
     def __enter__(self) -> Router:
         return self
@@ -159,22 +164,46 @@ class Router:
             self._dispatch(completion)
             return completion
 
+    def restart(self, name: str, timeout: float = 120.0) -> None:
+        """Starts a worker that is lost again, and waits until it takes requests. Raises ValueError
+        if it lives, or its transport cannot add workers."""
+        if self._transport in ("gloo", "sockets"):
+            raise ValueError(f"{self._transport} connects the workers once: none can come back")
+        with self._lock:
+            if name not in self._workers or name in self._remotes:
+                raise ValueError(f"{name} is not a worker that is lost")
+            self._processes[name].wait()
+            self._start(name)
+        try:
+            self._await_ready([name], timeout)
+        except RuntimeError:
+            self._processes[name].kill()  # if it has joined, its reader notices
+            with self._lock:
+                self._awaited.discard(name)
+            raise
+
     def abort(self, completion: Completion, cause: str) -> None:
         """Ends a completion, if it has not ended."""
         with self._lock:
             self._end(completion, FailedError("aborted", cause))
 
     def stats(self, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
-        """Asks all workers: jobs, blocks, free (blocks), bytes (of caches that they have sent)."""
+        """Asks all workers: jobs, blocks, free (blocks), bytes (of caches that they have sent),
+        in_use (of hand-overs)."""
         with self._lock:
             number = next(self._numbers)
             for remote in self._remotes.values():
                 remote.send("stats", number=number)
-            self._await(
-                lambda: all((name, number) in self._stats for name in self._remotes),
-                timeout, "workers do not answer",
-            )  # fmt: skip
-            return {name: self._stats.pop((name, number)) for name in self._remotes}
+
+            def have_come() -> bool:
+                return all(
+                    name in self._stats and self._stats[name]["number"] >= number
+                    for name in self._remotes
+                )
+
+            if not self._changed.wait_for(have_come, timeout):
+                raise TimeoutError(f"workers do not answer within {timeout:g} s")
+            return {name: self._stats[name] for name in self._remotes}
 
     def await_idle(self, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
         """Waits until no worker has a job, and returns their stats then."""
@@ -193,7 +222,7 @@ class Router:
             self._is_closed = True
             for remote in self._remotes.values():
                 remote.send("stop")
-        for process in self._processes:
+        for process in self._processes.values():
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
@@ -204,24 +233,34 @@ class Router:
 
     # Workers.
 
-    def _await(self, is_true: Any, timeout: float, what: str) -> None:
-        if not self._changed.wait_for(is_true, timeout):
-            raise TimeoutError(f"{what} within {timeout:g} s")
+    def _start(self, name: str) -> None:
+        number, role, device = self._workers[name]
+        address = self._hosts.address(number) if self._hosts else "127.0.0.1"
+        command = [
+            self._python, "-m", "worker", "--name", name, "--role", role, "--device", device,
+            "--dtype", "float32" if device == "cpu" else "bfloat16", "--address", address,
+            "--transport", self._transport, "--control", self._path, *self._options,
+        ]  # fmt: skip
+        environment = {**os.environ, "SERVING_KEY": self._key}
+        if self._hosts:
+            process = self._hosts.popen(number, command, environment, cwd=HERE)
+        else:
+            process = subprocess.Popen(command, env=environment, cwd=HERE, start_new_session=True)
+        self._processes[name] = process
+        self._awaited.add(name)
 
-    def _await_workers(self, timeout: float) -> None:
-        def is_ready() -> bool:
-            if any(process.poll() is not None for process in self._processes):
-                return True
-            return self._n_connected == len(self._roles)
-
+    def _await_ready(self, names: Iterable[str], timeout: float) -> None:
+        """Waits until the workers take requests. Raises RuntimeError that names one that ended, or
+        is late."""
+        end = time.monotonic() + timeout
         with self._lock:
-            end = time.monotonic() + timeout
-            while not self._changed.wait_for(is_ready, 0.2) and time.monotonic() < end:
-                pass
-            if self._n_connected == len(self._roles):
-                return
-        self.close()
-        raise RuntimeError(f"workers have not started within {timeout:g} s, or have ended")
+            for name in names:
+                while not (name in self._remotes and self._remotes[name].is_ready):
+                    has_ended = self._processes[name].poll() is not None
+                    if has_ended or time.monotonic() > end:
+                        late = f"has not started within {timeout:g} s"
+                        raise RuntimeError(f"{name} {'has ended' if has_ended else late}")
+                    self._changed.wait(0.2)
 
     def _accept(self) -> None:
         while not self._is_closed:
@@ -233,7 +272,7 @@ class Router:
 
     def _read(self, control: Connection) -> None:
         """Handles one worker's messages until it is gone."""
-        remote = None
+        remote = writer = None
         try:
             while True:
                 message = json.loads(control.recv_bytes())
@@ -241,7 +280,10 @@ class Router:
                     if remote is None:
                         name = message["name"]
                         metadata, pid = message["metadata"], message["pid"]
-                        remote = Remote(name, self._roles[name], pid, metadata, control)
+                        role = self._workers[name][1]
+                        remote = Remote(name, role, pid, metadata, control)
+                        writer = threading.Thread(target=remote.write, daemon=True)
+                        writer.start()
                         self._join(remote)
                     else:
                         self._handle(remote, message)
@@ -251,18 +293,36 @@ class Router:
                 if remote is not None:
                     self._lose(remote)
                 self._changed.notify_all()
+        if remote is not None and writer is not None:
+            remote.outbox.put(None)
+            writer.join()
+        control.close()
 
     def _join(self, remote: Remote) -> None:
         self._remotes[remote.name] = remote
-        if len(self._remotes) == len(self._roles):
-            peers = {one.name: one.metadata for one in self._remotes.values()}
+        if self._remotes.keys() == self._awaited:
+            self._connect_all()
+
+    def _connect_all(self) -> None:
+        """Connects the workers to each other, once all that were started are here."""
+        self._round += 1
+        self._connecting = {*self._remotes}
+        peers = {one.name: one.metadata for one in self._remotes.values()}
+        for one in self._remotes.values():
+            one.send("connect", peers=peers, round=self._round)
+
+    def _end_connect(self, name: str) -> None:
+        self._connecting.discard(name)
+        if not self._connecting:
             for one in self._remotes.values():
-                one.send("connect", peers=peers)
+                one.is_ready = True
 
     def _lose(self, remote: Remote) -> None:
         del self._remotes[remote.name]
+        self._awaited.discard(remote.name)
         if self._is_closed:
             return
+        self._end_connect(remote.name)
         for completion in list(self._live.values()):
             has_arrived = remote.role == "prefill" and "arrived" in completion.times
             if remote in completion.workers and not has_arrived:
@@ -273,9 +333,10 @@ class Router:
     def _handle(self, remote: Remote, message: dict[str, Any]) -> None:
         op = message["op"]
         if op == "stats":
-            self._stats[remote.name, message["number"]] = message
+            self._stats[remote.name] = message
         elif op == "connected":
-            self._n_connected += 1
+            if message["round"] == self._round:
+                self._end_connect(remote.name)
         elif (completion := self._live.get(message["id"])) is not None:
             if op == "token":
                 self._take_token(completion, message["number"], message["token"])
@@ -304,7 +365,8 @@ class Router:
     def _dispatch(self, completion: Completion) -> None:
         """Gives a completion to the least busy workers: two with different roles, or, if one role
         is missing or there is nothing to prefill, one for the whole."""
-        remotes = sorted(self._remotes.values(), key=lambda one: (len(one.parts), one.name))
+        ready = [one for one in self._remotes.values() if one.is_ready]
+        remotes = sorted(ready, key=lambda one: (len(one.parts), one.name))
         if not remotes:
             raise FailedError("failed", "no worker is left")
         by_role = {one.role: one for one in reversed(remotes)}

@@ -110,12 +110,13 @@ class Worker:
                     self._handover.connect(message["peers"])
             except OSError as error:  # a peer that has just died
                 print(f"{self._name}: {error}", file=sys.stderr)
-            self._send("connected")
+            self._send("connected", round=message["round"])
         elif op == "stats":
             pool = self._engine.pool
             self._send(
                 "stats", number=message["number"], jobs=len(self._jobs), blocks=pool.count,
                 free=pool.n_free, bytes=self._handover.bytes_sent if self._handover else 0,
+                in_use=self._handover.in_use if self._handover else {},
             )  # fmt: skip
 
     def _start(self, message: dict[str, Any]) -> None:
@@ -134,6 +135,8 @@ class Worker:
             self._handover.abort(job.request.id, cause)  # it releases the blocks, and ends the job
             return
         if job.owner == "engine":
+            if self._engine.cache.is_cuda:  # its work may still write there
+                torch.cuda.synchronize(self._engine.cache.device)
             self._engine.pool.give(job.request.table)
         del self._jobs[job.request.id]
 
@@ -190,12 +193,23 @@ class Worker:
             self._engine.start_decode(job.request)
             return
         assert self._handover is not None
-        if self._engine.cache.is_cuda:
-            torch.cuda.synchronize(self._engine.cache.device)
+        self._await_device()
+        if self._jobs.get(job.request.id) is not job:
+            return  # its hand-over has failed meanwhile
         now = time.monotonic()
         sending = job.sending if self._handover.by_layer else now
         self._send("prefilled", id=job.request.id, at=now, sending=sending)
         self._handover.commit(job.request.id)
+
+    def _await_device(self) -> None:
+        """Waits for the work of a GPU, which computes while layers before are sent."""
+        if not self._engine.cache.is_cuda:
+            return
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record(torch.cuda.current_stream(self._engine.cache.device))
+        while not done.query():
+            for ended in self._handover.poll() if self._handover else ():
+                self._end_handover(ended)
 
     def _end_handover(self, ended: Ended) -> None:
         job = self._jobs[ended.request]

@@ -18,3 +18,25 @@ def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     every: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(every, value, group=group)
     return every
+
+
+def check_alike(
+    facts: dict[str, Any], reason: str, error: type[ValueError],
+    group: dist.ProcessGroup | None = None,
+) -> None:  # fmt: skip
+    """Raises `error` on all ranks where one has a reason, or they differ in a fact.
+
+    `reason` is what is wrong with this rank's arguments; "" is nothing. Collective.
+    """
+    every = gather((reason, facts), group)
+    for rank, (its_reason, _) in enumerate(every):
+        if its_reason:
+            raise error(f"rank {rank}: {its_reason}")
+    _, first_facts = every[0]
+    for name, value in first_facts.items():
+        for rank, (_, its_facts) in enumerate(every):
+            if its_facts[name] != value:
+                raise error(
+                    f"{name}: rank {rank} has {its_facts[name]}, and rank 0 {value}: all ranks "
+                    "must have the same"
+                )

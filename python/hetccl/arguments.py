@@ -1,17 +1,64 @@
-"""What options of several commands take."""
+"""What options of several commands take: the same names of types, operators and calls."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 import typer
 
-RedOpName = Literal["sum", "prod", "max", "min", "avg"]
-TypeName = Literal[
+OPS = ("sum", "prod", "max", "min", "avg")
+TYPES = (
     "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
     "float8_e4m3", "float8_e5m2", "float16", "bfloat16", "float32", "float64",
-]  # fmt: skip
+)  # fmt: skip
+# As nccl-tests, NCCL, MPI and PyTorch write them; hyphens and underscores are left out first.
+_TYPE_WORDS = {
+    "float": "float32", "double": "float64", "half": "float16", "fp16": "float16",
+    "fp32": "float32", "fp64": "float64", "bf16": "bfloat16", "char": "int8", "int": "int32",
+    "f8e4m3": "float8_e4m3", "f8e5m2": "float8_e5m2", "fp8e4m3": "float8_e4m3",
+    "fp8e5m2": "float8_e5m2",
+}  # fmt: skip
+_OP_WORDS = {"mean": "avg", "average": "avg", "product": "prod", "maximum": "max", "minimum": "min"}
+_CALL_WORDS = {"bcast": "broadcast", "sendrecv": "send_recv"}
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def _find(given: str, names: Sequence[str], words: Mapping[str, str], what: str) -> str:
+    """One of `names`, also by another word for it."""
+    plain = {_plain(name): name for name in names} | {
+        word: name for word, name in words.items() if name in names
+    }
+    found = plain.get(_plain(given))
+    if found is None:
+        raise typer.BadParameter(f"{given!r} is no {what}: write one of {', '.join(names)}")
+    return found
+
+
+def parse_type(given: str) -> str:
+    """A type of elements by its name: "float32", "float", "fp32"."""
+    return _find(given, TYPES, _TYPE_WORDS, "type of elements")
+
+
+def parse_op(given: str, more: Sequence[str] = ()) -> str:
+    """An operator by its name, "avg" or "mean"; `more` are names that one command takes, too."""
+    return _find(given, (*OPS, *more), _OP_WORDS, "operator")
+
+
+def parse_call(given: str, names: Sequence[str]) -> str:
+    """One of `names`: "all_reduce", "allreduce", "bcast"."""
+    return _find(given, names, _CALL_WORDS, "collective")
+
+
+def _scaled(given: str | int, what: str, example: str) -> int:
+    match = re.fullmatch(r"([0-9]+)(?:([KMG])(?:iB)?)?", str(given), re.IGNORECASE)
+    if not match:
+        raise typer.BadParameter(f"{str(given)!r} is no {what}: write {example}")
+    return int(match[1]) << _UNITS[(match[2] or "").upper()]
 
 
 def parse_size(given: str | int) -> int:
@@ -19,7 +66,9 @@ def parse_size(given: str | int) -> int:
 
     "64KiB" is the same as "64K".
     """
-    match = re.fullmatch(r"([0-9]+)(?:([KMG])(?:iB)?)?", str(given), re.IGNORECASE)
-    if not match:
-        raise typer.BadParameter(f"{str(given)!r} is no size: write 8, 64K, 128M or 1G")
-    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[(match[2] or "").upper()]
+    return _scaled(given, "size", "8, 64K, 128M or 1G")
+
+
+def parse_count(given: str | int) -> int:
+    """Elements of "8", "64K" or "1M": units as of sizes."""
+    return _scaled(given, "number of elements", "8, 64K, 1M or 1G")

@@ -1,4 +1,4 @@
-"""The command ``hetccl``: info, selftest, topo, plan, shard, balance, bench, tune and others."""
+"""The command ``hetccl``: info, check, selftest, topo, plan, shard, parallel, bench and others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import typer
 
 import hetccl
 from hetccl._lib import HetcclError
-from hetccl.arguments import RedOpName, TypeName, parse_size
+from hetccl.arguments import parse_call, parse_op, parse_size, parse_type
 from hetccl.balance.command import balance
+from hetccl.check.command import check
+from hetccl.devices.choice import AUTO, Devices
 from hetccl.launchers.placement import RendezvousError
+from hetccl.parallel.command import parallel
 from hetccl.plan.command import plan
 from hetccl.selftest.command import selftest
 from hetccl.sharding.command import shard
@@ -89,6 +92,10 @@ def info(
         bool,
         typer.Option("--settings", "--all", help="List all settings, also those at their default."),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Show all that is known, and why what is missing is."),
+    ] = False,
     pid: Annotated[
         int | None, typer.Option("--pid", help="Tell which NCCL this process uses, nothing else.")
     ] = None,
@@ -103,7 +110,7 @@ def info(
     if as_json:
         print(json.dumps(document))
     else:
-        info_view.show(document, all_settings=settings)
+        info_view.show(document, all_settings=settings, verbose=verbose)
     return None
 
 
@@ -117,10 +124,12 @@ def _show_nccl_of(pid: int) -> None:
         raise typer.Exit(1) from None
 
 
+app.command()(check)
 app.command()(selftest)
 app.command()(topo)
 app.command()(plan)
 app.command()(shard)
+app.command()(parallel)
 app.command()(balance)
 
 
@@ -128,9 +137,7 @@ def _collective(name: str) -> str:
     """As a choice of typer's would, which breaks the names in the help."""
     from hetccl.bench.operations import CASES
 
-    if name not in CASES:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(CASES)}")
-    return name
+    return parse_call(name, list(CASES))
 
 
 Collective = Annotated[
@@ -143,7 +150,7 @@ Collective = Annotated[
     ),
 ]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here: 4.")
+    int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here.")
 ]
 Clusters = Annotated[int, typer.Option(min=1, help="Split the ranks into so many clusters.")]
 Interleave = Annotated[bool, typer.Option("--interleave", help="Rank order ABAB, not AABB.")]
@@ -172,9 +179,21 @@ Factor = Annotated[
 ]
 Iterations = Annotated[int, typer.Option("-n", "--iters", min=1, help="Timed calls for each size.")]
 Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Calls before those.")]
-Op = Annotated[RedOpName, typer.Option("-o", "--op", help="Reduction.")]
+Op = Annotated[
+    str,
+    typer.Option("-o", "--op", parser=parse_op, metavar="OP", help="sum, prod, max, min or avg."),
+]
 Datatype = Annotated[
-    TypeName, typer.Option("-d", "--datatype", metavar="TYPE", help="float32, bfloat16, int8, ...")
+    str,
+    typer.Option(
+        "-d",
+        "--datatype",
+        "--dtype",
+        "--type",
+        parser=parse_type,
+        metavar="TYPE",
+        help="float32, bfloat16, int8, ...",
+    ),
 ]
 Root = Annotated[
     int, typer.Option("-r", "--root", min=0, help="Of a broadcast, reduce, gather or scatter.")
@@ -199,6 +218,15 @@ Predict = Annotated[
 ]
 
 
+Regress = Annotated[
+    bool,
+    typer.Option(
+        "--regress",
+        help="Fit time = latency + size / bandwidth to the sizes out of place, and say its R2.",
+    ),
+]
+
+
 @app.command()
 def bench(
     operation: Collective = "all_reduce",
@@ -218,11 +246,14 @@ def bench(
     blocking: Blocking = 0,
     rendezvous: Rendezvous = None,
     predict: Predict = False,
+    regress: Regress = False,
+    devices: Devices = AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not the table.")] = False,
 ) -> None:
     """Measure a collective, or messages, with nccl-tests' flags and columns.
 
-    Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
+    Starts its own ranks on this machine, one for each GPU, or four on CPUs; under torchrun, mpirun
+    or the like it is one rank, on the GPU of its local rank.
     """
     from hetccl.bench import launch
     from hetccl.bench.operations import CASES
@@ -239,8 +270,9 @@ def bench(
         operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
         factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,
         warmups=warmups, check=bool(check), blocking=bool(blocking), predict=predict,
+        regress=regress,
     )  # fmt: skip
-    job = launch.Job(measured, clusters, interleave, rendezvous, as_json)
+    job = launch.Job(measured, clusters, interleave, rendezvous, as_json, devices=devices)
     raise typer.Exit(launch.run(job, ranks))
 
 
@@ -329,6 +361,11 @@ def main() -> None:
     """The console script."""
     try:
         app()
+    except SystemExit as end:
+        # typer makes an exit of Ctrl-C, and says nothing.
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            print("hetccl: interrupted", file=sys.stderr)
+        raise
     except (HetcclError, RendezvousError) as error:
         print(f"hetccl: {error}", file=sys.stderr)
         sys.exit(1)

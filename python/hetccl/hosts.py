@@ -197,13 +197,14 @@ class EmulatedHosts:
         """Brings that uplink of ``host`` back."""
         _run("ip", "-n", self._switch, "link", "set", self._port(host, rail), "up")
 
-    def shape(self, rate: str, rail: int | None = None) -> None:
-        """Changes the rate of every uplink, or of those of one rail, which must have one, while
-        connections last."""
+    def shape(self, rate: str, rail: int | None = None, host: int | None = None) -> None:
+        """Changes the rate of every uplink, or of those of one rail or one host, which must have
+        one, while connections last. `card_mbps` does not tell of one host's."""
         for one in range(self.rails) if rail is None else [rail]:
-            for host in range(self.n):
-                self._shape_uplink(host, "change", rate, one)
-            self.rates[one] = rate
+            for number in range(self.n) if host is None else [host]:
+                self._shape_uplink(number, "change", rate, one)
+            if host is None:
+                self.rates[one] = rate
 
     def block(self, host: int, first: int, last: int) -> None:
         """Closes ``host``'s TCP ports ``first`` to ``last`` to other hosts, as a firewall does.

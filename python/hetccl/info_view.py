@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +16,18 @@ from hetccl.units import bandwidth
 _STYLES = {True: "green", False: "yellow"}
 _FIRST = ("name", "vendor", "available", "version", "address", "value")
 _PROSE = ("reason", "path", "ports", "help")  # columns that may be wrapped; names stay whole
+
+_MOST_ROWS = 8  # of a part, in brief
+# What is of no use without the device of this vendor.
+_NEEDED = {"cuda": ("cuda driver", "nvrtc", "nccl"), "hip": ("hip runtime", "hiprtc", "rccl")}
+_REMEDIES = {
+    "cuda": "install NVIDIA's driver; in a container, pass it in (docker run --gpus all)",
+    "nvrtc": "pip install nvidia-cuda-nvrtc, or set HETCCL_NVRTC_LIBRARY",
+    "nccl": "pip install nvidia-nccl-cu13, or set HETCCL_NCCL_LIBRARY",
+    "hip": "install ROCm's HIP runtime, or set HETCCL_HIP_LIBRARY",
+    "hiprtc": "install ROCm's hipRTC, or set HETCCL_HIPRTC_LIBRARY",
+    "rccl": "install RCCL, or set HETCCL_RCCL_LIBRARY",
+}
 
 
 def _cell(value: Any) -> Text:
@@ -85,10 +98,88 @@ def _show_settings(settings: list[dict[str, Any]], console: Console, everything:
         console.print(Padding(Text(one["help"], style="dim"), (0, 0, 0, 6)))
 
 
+def _short(reason: str) -> str:
+    """A reason without the loader's words for each file that it has tried."""
+    said, found, tried = reason.partition("no library found: ")
+    if not found:
+        return reason
+    names = dict.fromkeys(one.partition(":")[0] for one in tried.split("; "))
+    said = said.rstrip(": ") or "not found"
+    return f"{said} ({next(iter(names))})"
+
+
+def _missing(parts: dict[str, Any]) -> Iterator[Text]:
+    """A line for each thing that is not here, and how to get it; what needs a driver that is not
+    here is left out."""
+    rows = {
+        str(row.get("name", row.get("vendor"))): str(row.get("reason", ""))
+        for value in parts.values() if isinstance(value, list)
+        for row in value if isinstance(row, dict) and row.get("available") is False
+    }  # fmt: skip
+    for vendor, needed in _NEEDED.items():
+        if vendor in rows:
+            for name in needed:
+                rows.pop(name, None)
+    for name, reason in rows.items():
+        remedy = f": {_REMEDIES[name]}" if name in _REMEDIES else ""
+        yield Text.assemble((f"  {name}", "yellow"), f"  {_short(reason)}{remedy}")
+
+
+def _brief_row(row: dict[str, Any]) -> Text:
+    keys = [key for key in _FIRST if key in row and key != "available"]
+    keys += [key for key in row if key not in (*keys, "available", "bus_id", "pinned_bytes")]
+    facts = [str(_cell(row[key])) for key in keys if row[key] not in ("", None)]
+    return Text("  " + "  ".join(facts))
+
+
+def _show_brief(parts: dict[str, Any], console: Console) -> None:
+    """Lines that stay whole: what is here, then what is missing."""
+    for key, value in parts.items():
+        if isinstance(value, dict):
+            value = [{"name": name, "value": entry} for name, entry in value.items()]
+        if not (isinstance(value, list) and value and all(isinstance(row, dict) for row in value)):
+            console.print(Text.assemble((f"{_title(key)}: ", "bold"), _cell(value)), soft_wrap=True)
+            continue
+        rows = [_interface(row) for row in value] if key == "interfaces" else value
+        here = [row for row in rows if row.get("available") is not False]
+        if key == "transports":
+            names = ", ".join(str(row["name"]) for row in here)
+            console.print(Text.assemble(("Transports: ", "bold"), names), soft_wrap=True)
+            continue
+        console.print(Text(_title(key), style="bold"))
+        for row in here[:_MOST_ROWS]:
+            console.print(_brief_row(row), soft_wrap=True)
+        if len(here) > _MOST_ROWS:
+            console.print(Text(f"  and {len(here) - _MOST_ROWS} more: --verbose", style="dim"))
+    missing = list(_missing(parts))
+    if missing:
+        console.print(Text("Not here (--verbose: all that was tried)", style="bold"))
+    for line in missing[:_MOST_ROWS]:
+        console.print(line, soft_wrap=True)
+
+
+def _show_whole(parts: dict[str, Any], console: Console) -> None:
+    """Lists of objects as tables, the rest as lines."""
+    for key, value in parts.items():
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            rows = [_interface(row) for row in value] if key == "interfaces" else value
+            _show_rows(_title(key), rows, console)
+        elif isinstance(value, dict):
+            rows = [{"name": name, "value": entry} for name, entry in value.items()]
+            _show_rows(_title(key), rows, console)
+        else:
+            console.print(Text.assemble((f"{_title(key)}: ", "bold"), _cell(value)))
+
+
 def show(
-    document: dict[str, Any], console: Console | None = None, *, all_settings: bool = False
+    document: dict[str, Any],
+    console: Console | None = None,
+    *,
+    all_settings: bool = False,
+    verbose: bool = False,
 ) -> None:
-    """Prints every part of the document: lists of objects as tables, the rest as lines.
+    """Prints every part of the document: at most 40 lines where few settings are changed, or all
+    that is known where `verbose`.
 
     The parts are the library's to choose, so that a newer one shows what it knows.
     """
@@ -100,15 +191,7 @@ def show(
     if "torch_backend" in parts:
         _show_backend(parts.pop("torch_backend"), console)
     settings = parts.pop("settings", None)
-    for key, value in parts.items():
-        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            rows = [_interface(row) for row in value] if key == "interfaces" else value
-            _show_rows(_title(key), rows, console)
-        elif isinstance(value, dict):
-            rows = [{"name": name, "value": entry} for name, entry in value.items()]
-            _show_rows(_title(key), rows, console)
-        else:
-            console.print(Text.assemble((f"{_title(key)}: ", "bold"), _cell(value)))
+    (_show_whole if verbose else _show_brief)(parts, console)
     if settings is not None:
         _show_settings(settings, console, all_settings)
     for warning in warnings:

@@ -83,11 +83,18 @@ def describe_rules(
     return described["source"], described["collectives"]
 
 
+def _server(algorithm: str) -> str:
+    """Who serves calls by an algorithm of the rules: "device, 4 streams" is "hetccl, 4 streams"."""
+    name, comma, options = algorithm.partition(",")
+    known = {"device": "hetccl", "alpha": "MPI, by leaders"}
+    return known.get(name, "MPI") + comma + options
+
+
 def _words(decisions: list[dict[str, Any]]) -> str:
     return "; ".join(
-        row["algorithm"]
+        _server(row["algorithm"])
         if row["from_bytes"] == 1
-        else f"from {binary_size(row['from_bytes'])} {row['algorithm']}"
+        else f"from {binary_size(row['from_bytes'])} {_server(row['algorithm'])}"
         for row in decisions
     )
 

@@ -77,25 +77,29 @@ def run_processes(
     status, and marks there when it goes to meet the others and when it has.
 
     When a rank ends that the others have not met, or one fails, they are killed after a moment.
-    None outlives this call, which takes little longer than `seconds`.
+    None outlives this call, which takes little longer than `seconds`. They do not hear Ctrl-C,
+    which ends this call, and them with it.
     """
+
+    def run(rank: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.exit(body(rank, attendance))
+
     context = multiprocessing.get_context("fork")  # before anything has loaded the library
     attendance = Attendance(ranks)
-    workers = [
-        context.Process(target=lambda r=r: sys.exit(body(r, attendance))) for r in range(ranks)
-    ]
+    workers = [context.Process(target=run, args=(rank,)) for rank in range(ranks)]
     killed = [False] * ranks
     try:
         for worker in workers:
             worker.start()
         _wait(workers, attendance, seconds)
     finally:
-        for rank, worker in enumerate(workers):
-            if worker.pid is None:  # there was no process for it
-                continue
+        started = [worker for worker in workers if worker.pid is not None]
+        for rank, worker in enumerate(started):  # all at once: none tells of another's loss
             if worker.is_alive():
                 killed[rank] = True
                 worker.kill()
+        for worker in started:
             worker.join()
     return [Ending(w.exitcode or 0, k) for w, k in zip(workers, killed, strict=True)]
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,20 @@ from hetccl import files
 from hetccl._lib import UniqueId
 from hetccl.communicator import Communicator, unique_id
 from hetccl.launchers.board import share
-from hetccl.launchers.placement import Placement, RendezvousError, Service, find_placement
+from hetccl.launchers.placement import RendezvousError, Service, find_placement
 
+_MOST_BYTES = 500  # of what a launcher's store carries
+MOST_NOTE = _MOST_BYTES - UniqueId.BYTES
 _stores = itertools.count()  # keys of this process's meetings by torch's store
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """The unique id, and what must live until the ranks have met."""
+    """The unique id, what rank 0 has added to it, and what must live until the ranks have met."""
 
     uid: bytes
     held: object = None
+    note: bytes = b""
 
 
 def init_from_launcher(*, init_timeout: float = 60.0, **options: Any) -> Communicator:
@@ -53,19 +57,37 @@ def has_master() -> bool:
     return "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ
 
 
-def exchange(rank: int, path: Path | None, timeout: float, *, keep: bool = False) -> Meeting:
+def exchange(
+    rank: int, path: Path | None, timeout: float, *, keep: bool = False,
+    note: Callable[[], bytes] | None = None,
+) -> Meeting:  # fmt: skip
     """Rank 0's unique id on every rank: through the file `path`, by MASTER_ADDR and MASTER_PORT, or
     by the launcher's own store. `timeout` is in seconds.
 
-    `keep` leaves the session with the launcher open, for a program that may start MPI later.
+    `keep` leaves the session with the launcher open, for a program that may start MPI later. What
+    `note` returns on rank 0, up to `MOST_NOTE` bytes, goes to all ranks with the id; all ranks pass
+    it, or none.
     """
+    found = _find(rank, path, timeout, keep, lambda: unique_id() + (note() if note else b""))
+    size = len(found.uid)
+    if size != UniqueId.BYTES and not (note and UniqueId.BYTES < size <= _MOST_BYTES):
+        where = f"{path} holds" if path is not None else "rank 0 has shared"
+        raise RendezvousError(f"{where} no unique id: {size} bytes")
+    return Meeting(found.uid[: UniqueId.BYTES], found.held, found.uid[UniqueId.BYTES :])
+
+
+def _find(
+    rank: int, path: Path | None, timeout: float, keep: bool, make: Callable[[], bytes]
+) -> Meeting:
+    """What `make` returns on rank 0, on all ranks, as the `uid` of a meeting."""
     if path is not None:
-        return Meeting(_by_file(rank, path, timeout))
+        return Meeting(_by_file(rank, path, timeout, make))
     if has_master():
-        return _by_store(rank, timeout)
+        return _by_store(rank, timeout, make)
     placement = find_placement()
     if placement is not None and placement.launcher.services != (Service.STORE,):
-        return Meeting(_by_launcher(placement, timeout, keep))
+        mine = make() if placement.rank == 0 else None
+        return Meeting(share(placement, mine, timeout, keep=keep))
     found = ""
     if placement is not None:
         found = f" ({placement.launcher.rank} and {placement.launcher.size} are set, but not these)"
@@ -75,21 +97,12 @@ def exchange(rank: int, path: Path | None, timeout: float, *, keep: bool = False
     )
 
 
-def _by_launcher(placement: Placement, timeout: float, keep: bool) -> bytes:
-    """Through the launcher's store: the id is in no file, no variable and on no command line."""
-    mine = unique_id() if placement.rank == 0 else None
-    uid = share(placement, mine, timeout, keep=keep)
-    if len(uid) != UniqueId.BYTES:
-        raise RendezvousError(f"rank 0 shared {len(uid)} bytes, which are no unique id")
-    return uid
-
-
-def _by_file(rank: int, path: Path, timeout: float) -> bytes:
+def _by_file(rank: int, path: Path, timeout: float, make: Callable[[], bytes]) -> bytes:
     """The file appears complete or not at all, and only its owner can read the secret in it."""
     if rank == 0:
         if path.is_symlink() or path.exists():
             raise RendezvousError(f"{path} exists, from an earlier run perhaps: remove it")
-        uid = unique_id()
+        uid = make()
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(uid)
@@ -101,18 +114,15 @@ def _by_file(rank: int, path: Path, timeout: float) -> bytes:
             raise RendezvousError(f"rank 0 has not written {path} within {timeout:.0f} s")
         time.sleep(0.01)
     try:
-        uid = files.read_own(path, UniqueId.BYTES + 1)
+        return files.read_own(path, _MOST_BYTES + 1)
     except OSError as error:  # with another user's id this rank would join that user's job
         raise RendezvousError(
             f"{path} holds no unique id of rank 0's: {error.strerror}; remove it, or give a path "
             "in a folder that only you can write to"
         ) from None
-    if len(uid) != UniqueId.BYTES:
-        raise RendezvousError(f"{path} holds no unique id: {len(uid)} bytes")
-    return uid
 
 
-def _by_store(rank: int, timeout: float) -> Meeting:
+def _by_store(rank: int, timeout: float, make: Callable[[], bytes]) -> Meeting:
     """Through torch's store, which torchrun serves itself, and rank 0 otherwise."""
     try:
         import torch.distributed  # noqa: F401
@@ -135,7 +145,7 @@ def _by_store(rank: int, timeout: float) -> Meeting:
     key = f"hetccl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_stores)}"
     try:
         if rank == 0:
-            store.set(key, unique_id().hex())
+            store.set(key, make().hex())
         uid = bytes.fromhex(store.get(key).decode())
     except (RuntimeError, ValueError) as error:
         reason = type(error).__name__  # its text may quote the store

@@ -22,7 +22,7 @@ constexpr uint32_t kCapabilities = HETCCL_LIBRARY_JOINS_HOSTS | HETCCL_LIBRARY_J
 constexpr uint32_t kTransportCapabilities =
     HETCCL_TRANSPORT_ENCRYPTS | HETCCL_TRANSPORT_JOINS_HOSTS;
 
-// The whole struct; an adaptor may have been compiled with a shorter one, and lacks the rest.
+// Copies a table that may be of an older, shorter struct; its missing members become null.
 template <typename Table>
 Table as_compiled(const Table* table) {
   Table whole{};
@@ -30,7 +30,7 @@ Table as_compiled(const Table* table) {
   return whole;
 }
 
-// No struct ends within a slot.
+// Returns whether the size is plausible: no struct ends within a slot.
 template <typename Table>
 bool has_size(const Table& table) {
   return table.size > 0 && table.size % alignof(Table) == 0;
@@ -54,7 +54,7 @@ bool is_version(const char* text) {
          std::all_of(version.begin(), version.end(), good);
 }
 
-// Of what travels: it becomes part of the transport's name.
+// Returns whether the version may become part of a transport's name.
 bool is_wire_version(std::string_view version) {
   const auto good = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
@@ -62,10 +62,10 @@ bool is_wire_version(std::string_view version) {
   return version.size() <= kLongestWireVersion && std::all_of(version.begin(), version.end(), good);
 }
 
-// The calls that a table must have: whether it does, and their names.
+// The calls that a table must have: whether each is there, and its name.
 using Needed = std::initializer_list<std::pair<bool, const char*>>;
 
-// Empty, or what is wrong with a part.
+// Returns the defect of a part; empty: none.
 std::string check_part(const char* name, const char* version, const Names& taken,
                        const Needed& calls, uint32_t unknown) {
   if (!is_name(name) || taken.contains(name))
@@ -77,7 +77,7 @@ std::string check_part(const char* name, const char* version, const Names& taken
   return format("it declares capabilities 0x%x that this hetccl does not know", unknown);
 }
 
-// A library's.
+// Returns the defect of a library; empty: none.
 std::string check_library(const hetcclLibraryAdaptor& of, const Names& taken) {
   const bool host = of.device == nullptr;
   if (!host && !is_name(of.device))
@@ -98,7 +98,7 @@ std::string check_library(const hetcclLibraryAdaptor& of, const Names& taken) {
                     of.capabilities & ~kCapabilities);
 }
 
-// A device's.
+// Returns the defect of a device; empty: none.
 std::string check_device(const hetcclDeviceAdaptor& of, const Names& taken) {
   return check_part(of.name, of.version, taken,
                     {{of.error_text != nullptr, "error_text"},
@@ -126,7 +126,7 @@ std::string check_device(const hetcclDeviceAdaptor& of, const Names& taken) {
                     of.capabilities);
 }
 
-// A transport's.
+// Returns the defect of a transport; empty: none.
 std::string check_transport(const hetcclTransportAdaptor& of, const Names& taken) {
   const std::string wrong = check_part(of.name, of.version, taken,
                                        {{of.error_text != nullptr, "error_text"},
@@ -152,7 +152,7 @@ Status refuse(const std::string& path, const std::string& reason) {
                reason.c_str());
 }
 
-// Adaptors' threads, and those of what they use, may outlive hetccl: nothing is unloaded.
+// Keeps the library loaded, because threads of adaptors and of their libraries may outlive hetccl.
 const DynLib& keep(DynLib library) {
   static std::mutex mutex;
   static auto* const kept = new std::list<DynLib>;
@@ -160,7 +160,7 @@ const DynLib& keep(DynLib library) {
   return kept->emplace_back(std::move(library));
 }
 
-// A part, where the adaptor has it.
+// Takes a part if the adaptor has it.
 template <typename Calls>
 Status take_part(const Calls* given, std::string (*check)(const Calls&, const Names&),
                  const Names& taken, const std::string& path, std::optional<Part<Calls>>& part) {

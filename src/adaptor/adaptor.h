@@ -1,5 +1,5 @@
-// Adaptors: shared libraries that are found at run time and offer what hetccl/adaptor.h has. Here
-// they are loaded and their tables checked; what drives a part lies in its seam's folder.
+// Adaptors: shared libraries found at run time that offer the parts of hetccl/adaptor.h. This room
+// loads them and checks their tables; each seam's folder drives its kind of part.
 #pragma once
 
 #include <memory>
@@ -13,40 +13,40 @@
 
 namespace hetccl::adaptor {
 
-/// What an adaptor offers of one kind. `calls` is as long as this hetccl's; what the adaptor was
-/// compiled without is null. The strings in it are copied: `name` and `version` are they.
+/// An adaptor's part of one kind. `calls` is as long as this hetccl's; members that the adaptor was
+/// compiled without are null. Its strings are copied to `name` and `version`.
 template <typename Calls>
 struct Part {
   Calls calls{};
   std::string name, version;
 };
 
-/// An adaptor that has been loaded and checked: it has at least one part. It stays in the process.
+/// An adaptor that is loaded and checked. It has at least one part, and stays in the process.
 struct Adaptor {
   std::string path;
   std::optional<Part<hetcclLibraryAdaptor>> library;
   std::optional<Part<hetcclDeviceAdaptor>> device;
   std::optional<Part<hetcclTransportAdaptor>> transport;
-  /// A library of hosts, of all that it may be.
+  /// Returns whether it has a library, and this is for hosts.
   [[nodiscard]] bool serves_hosts() const { return library && library->calls.device == nullptr; }
 };
 
-/// Names that hetccl's own parts have, which an adaptor's may not take.
+/// Names of hetccl's own parts, which adaptors may not take.
 using Names = std::set<std::string>;
 
-/// Unsupported with the reason: it cannot be loaded, has no entry, is of another ABI, or its table
-/// is wrong.
+/// Returns Unsupported with the reason if it cannot be loaded, has no entry, has another ABI, or
+/// has a defective table.
 Result<std::shared_ptr<const Adaptor>> load(const std::string& path, const Names& taken);
-/// The same of a table in this process, of which errors say that it is `path`'s.
+/// Checks a table of this process. Errors name `path`.
 Result<std::shared_ptr<const Adaptor>> check(const hetcclAdaptorTable* table,
                                              const std::string& path, const Names& taken);
 
-/// An adaptor that HETCCL_ADAPTORS names: it, or why it is none.
+/// An adaptor named in HETCCL_ADAPTORS, or the reason why it cannot be used.
 struct Found {
   std::string path;
   Result<std::shared_ptr<const Adaptor>> adaptor;
 };
-/// All that `paths`, with colons between them, name.
+/// Loads all adaptors in `paths`, which colons separate.
 std::vector<Found> find(const std::string& paths, const Names& taken);
 
 }  // namespace hetccl::adaptor

@@ -1,4 +1,4 @@
-// Which adaptors are refused.
+// Tests which adaptors are refused.
 #include "adaptor/adaptor.h"
 
 #include <doctest/doctest.h>

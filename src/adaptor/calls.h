@@ -1,4 +1,4 @@
-// Calls into adaptors, which may throw, explain themselves badly, or take too long.
+// Calls adaptors, which may throw, return bad error texts, or take too long.
 #pragma once
 
 #include <chrono>
@@ -19,12 +19,13 @@
 
 namespace hetccl::adaptor {
 
-/// What a call of the adaptor `name` is that has returned an error, which `text` explains or null.
+/// Makes the error of a failed call to the adaptor `name`. `text` explains it, or is null.
 Status failed(const std::string& name, const char* what, const char* text);
-/// What a call is that has thrown.
+/// Makes the error of a call that has thrown.
 Status threw(const std::string& name, const char* what);
 
-/// What `call` returns, as a Status: SystemError with the part's own text, or if it throws.
+/// Returns the result of `call` as a Status: SystemError with the part's own text if it fails, also
+/// if it throws.
 template <typename Calls>
 Status ask(const Part<Calls>& part, const char* what, const std::function<int()>& call) {
   try {
@@ -35,11 +36,11 @@ Status ask(const Part<Calls>& part, const char* what, const std::function<int()>
   }
 }
 
-/// What a call is that has taken longer than it may.
+/// Makes the error of a call that took too long.
 Status not_in_time(const char* what, const WaitLimit& limit);
 
-/// Runs a call that may wait for other ranks, within `limit`; calls `meanwhile` now and then. A
-/// call that takes longer goes on, on its own thread; what it makes then is destroyed.
+/// Runs a call that may wait for other ranks, within `limit`, and calls `meanwhile` now and then. A
+/// call that takes longer continues on its own thread; its result is destroyed.
 template <typename T>
 Result<T> run_within(
     const WaitLimit& limit, const char* what, std::function<Result<T>()> call,

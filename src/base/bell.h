@@ -1,4 +1,4 @@
-// Wakes a thread that waits for something to do.
+// Wakes a thread that waits for work.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,8 @@ class Bell {
     }
     changed_.notify_one();
   }
-  /// Returns once it rings, or if it has since the last wait; after `limit` at the latest.
+  /// Waits until it rings, or returns at once if it rang since the last wait; after `limit` at the
+  /// latest.
   void wait(Duration limit) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, limit, [this] { return rung_; });

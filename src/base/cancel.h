@@ -1,4 +1,4 @@
-// Ends blocking calls early: whoever waits looks at a Cancel beside its deadline.
+// Ends blocking calls early: a waiting thread checks a Cancel besides its deadline.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@ class Cancel {
   Cancel(const Cancel&) = delete;
   Cancel& operator=(const Cancel&) = delete;
 
-  /// Calls that wait end with `reason`, an error. The first reason stays.
+  /// Makes waiting calls return `reason`, an error. Only the first reason counts.
   void set(const Status& reason);
   [[nodiscard]] bool is_set() const { return set_.load(std::memory_order_acquire); }
-  /// The reason; ok while it is not set.
+  /// Returns the reason; ok while it is not set.
   [[nodiscard]] Status reason() const;
-  /// Readable from `set` on: for poll(2), beside what a call waits for.
+  /// Polls readable once set, for poll(2) next to what a call waits for.
   [[nodiscard]] int fd() const { return fd_; }
 
  private:
@@ -35,20 +35,20 @@ class Cancel {
   Status reason_;
 };
 
-/// How long a blocking call may take, and what may end it before.
+/// The time limit of a blocking call, and what may end it earlier.
 struct WaitLimit {
-  // A number alone is the usual case.
+  // Converts implicitly from a number, the usual case.
   WaitLimit(int64_t milliseconds, const Cancel* ends = nullptr)  // NOLINT(*-explicit-*)
       : timeout_ms(milliseconds), cancel(ends) {}
   int64_t timeout_ms;
-  const Cancel* cancel;                  ///< may be null; outlives the call
-  const Clock* clock = &steady_clock();  ///< by which it is measured; outlives the call
-  bool patient = false;  ///< the other end may be long in coming: that it waits is no news
+  const Cancel* cancel;                  ///< may be null; must outlive the call
+  const Clock* clock = &steady_clock();  ///< measures it; must outlive the call
+  bool patient = false;  ///< the peer may come much later, so waiting for it is not logged
 
   [[nodiscard]] TimePoint now() const { return clock->now(); }
-  /// The deadline of a call that begins now.
+  /// Returns the deadline of a call that begins now.
   [[nodiscard]] TimePoint deadline() const { return now() + std::chrono::milliseconds(timeout_ms); }
-  /// Why the call has to end now, its deadline apart; ok while it may go on.
+  /// Returns why the call must end now, the deadline aside; ok while it may continue.
   [[nodiscard]] Status cancelled() const {
     return cancel != nullptr && cancel->is_set() ? cancel->reason() : Status();
   }

@@ -12,7 +12,8 @@ class SteadyClock final : public Clock {
 }  // namespace
 
 const Clock& steady_clock() {
-  static const auto* const clock = new SteadyClock;  // what runs at exit asks it, too
+  static const auto* const clock = new SteadyClock;  // never destroyed: code that runs at exit uses
+                                                     // it
   return *clock;
 }
 

@@ -1,4 +1,4 @@
-// Time is injected, so that tests can move it by hand.
+// Injected time, so that tests can advance it by hand.
 #pragma once
 
 #include <chrono>

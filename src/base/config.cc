@@ -23,15 +23,15 @@ namespace hetccl {
 namespace {
 
 constexpr std::string_view kPrefix = "HETCCL_";
-constexpr std::string_view kTestPrefix = "HETCCL_TEST_";  // hetccl's own tests read these
+constexpr std::string_view kTestPrefix = "HETCCL_TEST_";  // read by hetccl's own tests
 constexpr size_t kMaxTextBytes = 1024;
 
 enum class Agreement { PerRank, AllRanks };
-// What a variable means that is set, but empty. Shells and launchers take a setting back that way,
-// but protection must not vanish because another variable, from which it was set, is missing.
+// The meaning of a variable that is set but empty. Shells and launchers unset a variable that way.
+// But protection must not vanish because another variable, from which it was set, is missing.
 enum class Empty { AsUnset, Refused };
-// What else is known of a text. Under another user's rights (setuid) who starts the program must
-// not choose what code it runs, or which files it writes; a secret is never shown.
+// The nature of a text. In a process with another user's rights (setuid), the person who starts it
+// must not choose the code that it runs or the files that it writes. A secret is never shown.
 enum class Nature { Plain, File, Secret };
 
 struct IntegerRange {
@@ -41,7 +41,7 @@ struct IntegerRange {
 struct Flag {
   bool Config::* member;
 };
-/// Text of which `accepts` is false is refused; `takes` says what would do.
+/// Refuses a text for which `accepts` is false; `takes` describes valid ones.
 struct Text {
   std::string Config::* member;
   bool (*accepts)(std::string_view);
@@ -76,7 +76,7 @@ bool is_path(std::string_view text) {
   return text.find('\0') == std::string_view::npos;
 }
 
-// Not one in the folder in which the program happens to run.
+// Rejects relative paths, which depend on the folder in which the program runs.
 bool is_library(std::string_view text) {
   return is_path(text) && (text.starts_with('/') || text.find('/') == std::string_view::npos);
 }
@@ -142,8 +142,8 @@ constexpr std::string_view kLibraryTakes =
 constexpr std::array kRows = {
     Row{{"HETCCL_ADAPTORS", "text", "",
          "adaptors, as docs/adaptors.md says, which add devices, transports and collective "
-         "libraries: paths, with colons between them; of libraries of hosts the best, or hetccl's "
-         "own, is taken"},
+         "libraries: paths, with colons between them; for host ranks, the library with the best "
+         "score is used, hetccl's own if none scores higher"},
         Text{&Config::adaptors, is_library_list,
              "full paths of at most 1024 bytes together, or names without a slash", Nature::File}},
     Row{{"HETCCL_ALLOW_MPI_CLEARTEXT", "flag", "0",
@@ -267,23 +267,23 @@ constexpr std::array kRows = {
          "(hetccl info shows which), of InfiniBand the first"},
         IntegerRange{&Config::rdma_gid_index, -1, 255}},
     Row{{"HETCCL_RDMA_GPU", "flag", "1",
-         "0: network cards never read or write the memory of GPUs, which goes through pinned "
-         "memory"},
+         "0: no network card reads or writes GPUs' memory, which goes through pinned memory"},
         Flag{&Config::rdma_gpu}},
     Row{{"HETCCL_RDMA_PKEY", "integer", "0",
          "InfiniBand's partition (a P_Key) that RDMA ports use; 0: the first of the port's table"},
         IntegerRange{&Config::rdma_pkey, 0, 65'535}},
+    Row{{"HETCCL_RDMA_QUEUE_PAIRS", "integer", "1",
+         "queue pairs that move long messages between two ranks; of two numbers the smaller"},
+        IntegerRange{&Config::rdma_queue_pairs, 1, 4}},
     Row{{"HETCCL_RDMA_RETRIES", "integer", "7",
          "times that an RDMA device sends again what is not acknowledged"},
         IntegerRange{&Config::rdma_retries, 0, 7}},
     Row{{"HETCCL_RDMA_SERVICE_LEVEL", "integer", "0", "InfiniBand's service level"},
         IntegerRange{&Config::rdma_service_level, 0, 15}},
     Row{{"HETCCL_RDMA_TIMEOUT", "integer", "17",
-         "an RDMA device waits 4.096 microseconds times two to this for an acknowledgement: 17 is "
-         "half a second, or more as the device likes"},
+         "an RDMA device waits 4.096 us times two to this for an acknowledgement (17: 0.54 s)"},
         IntegerRange{&Config::rdma_timeout, 1, 31}},
-    Row{{"HETCCL_RDMA_TRAFFIC_CLASS", "integer", "0",
-         "traffic class (DSCP and ECN bits) of packets of RoCE"},
+    Row{{"HETCCL_RDMA_TRAFFIC_CLASS", "integer", "0", "DSCP and ECN bits of RoCE's packets"},
         IntegerRange{&Config::rdma_traffic_class, 0, 255}},
     Row{{"HETCCL_RUNTIME", "choice", "",
          "cuda or hip: the runtime that hetcclRuntimeLoad loads where the program does not name "
@@ -333,9 +333,9 @@ constexpr std::array kRows = {
         Agreement::AllRanks},
     Row{{"HETCCL_TUNE", "choice", "off",
          "online: while the job runs, settings of its collectives are tried beside each other, "
-         "and the fastest is kept; step: that with which the program's steps (hetccl.step) are "
-         "shortest; frozen: what HETCCL_TUNE_FILE says; off: what the cost model says, as with "
-         "HETCCL_DETERMINISTIC=1"},
+         "and the fastest is kept; step: keeps the setting that makes training steps "
+         "(hetccl.step) shortest; frozen: what HETCCL_TUNE_FILE says; off: what the cost model "
+         "says, as with HETCCL_DETERMINISTIC=1"},
         Text{&Config::tune, is_tuning, "off, online, step or frozen"},
         Agreement::AllRanks},
     Row{{"HETCCL_TUNE_BITS", "choice", "any",
@@ -363,8 +363,8 @@ constexpr std::array kRows = {
         Text{&Config::wire, is_encoding, kEncodingsText},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_GATHER", "text", "",
-         "the same of all-gathers, also inside clusters: all ranks get what the encoding makes of "
-         "each block, its own rank too"},
+         "like HETCCL_WIRE, for all-gathers, inside clusters too; every rank, the sender included, "
+         "gets the decoded block"},
         Text{&Config::wire_gather, is_encoding, kEncodingsText},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_INSIDE", "flag", "0",
@@ -377,13 +377,13 @@ constexpr std::array kRows = {
         IntegerRange{&Config::wire_least_bytes, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_BELOW_MBPS", "integer", "0",
-         "between clusters encodes only if the slowest link carries fewer Mbit/s, of which each "
-         "is measured when the communicator is made; 0 encodes on any link"},
+         "encodes between clusters only if the slowest link is slower than this many Mbit/s; links "
+         "are measured when the communicator is made; 0 encodes on any link"},
         IntegerRange{&Config::wire_below_mbps, 0, int64_t{1} << 40},
         Agreement::AllRanks},
     Row{{"HETCCL_WIRE_SEED", "integer", "0",
-         "of stochastic encodings: with it the number of the call, the rank and the element "
-         "decide which way a code is rounded"},
+         "seed of stochastic rounding; with the call's number, the rank and the element's number "
+         "it decides each rounding"},
         IntegerRange{&Config::wire_seed, 0, INT64_MAX}},
 };
 
@@ -393,7 +393,7 @@ constexpr auto kEntries = [] {
   return entries;
 }();
 
-/// Parses one value into a Config; what the setting takes when the value is refused.
+/// Parses a value into a Config. Returns what the setting takes if it refuses the value.
 struct Assign {
   Config& config;
   std::string_view text;
@@ -436,14 +436,14 @@ Nature nature_of(const Row& row) {
   return text != nullptr ? text->nature : Nature::Plain;
 }
 
-// Enough to see a mistake by.
+// Returns enough of the text to recognise the mistake.
 std::string excerpt(const Row& row, std::string_view text) {
   if (nature_of(row) == Nature::Secret)
     return format("(%zu characters, a secret that is not shown)", text.size());
   return std::string(text.substr(0, 80));
 }
 
-/// Levenshtein's distance, one row at a time.
+/// Computes Levenshtein's distance, one row at a time.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -461,7 +461,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string misspelt(std::string_view name) {
   name = name.substr(0, 64);  // the environment is the user's: bound the search and the message
-  std::string upper(name);    // every setting's name is in capitals
+  std::string upper(name);    // settings are in capitals
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   const Row* nearest = &kRows[0];
   for (const Row& row : kRows) {

@@ -35,7 +35,7 @@ void copy_past_caches(void* dst, const void* src, size_t bytes) {
     _mm_stream_si128(line + 3, d);
   }
   if (bytes > 0) std::memcpy(to, from, bytes);
-  _mm_sfence();  // such stores are ordered by nothing else
+  _mm_sfence();  // nothing else orders such stores
 }
 
 #else

@@ -1,24 +1,24 @@
-// Copies of host memory for who knows what becomes of the copy.
+// Copies of host memory, with or without the caches.
 #pragma once
 
 #include <cstddef>
 
 namespace hetccl {
 
-/// Whether a copy is to be found in the caches, since somebody reads it soon.
+/// Whether a copy should stay in the caches, because it will be read soon.
 enum class Caching { Keep, Bypass };
 
-/// One of several.
+/// One of several copies.
 struct Copy {
   void* dst = nullptr;
   const void* src = nullptr;
   size_t bytes = 0;
 };
 
-/// As memcpy, past the caches: faster by half where nobody reads the copy soon, since its lines are
-/// not read before they are written. The copy is visible to whoever sees a later release.
+/// Copies as memcpy, but bypasses the caches: faster by half if nobody reads the copy soon, because
+/// lines are not read before they are written. A later release makes the copy visible.
 void copy_past_caches(void* dst, const void* src, size_t bytes);
-/// The one or the other.
+/// Copies with or without the caches.
 void copy(void* dst, const void* src, size_t bytes, Caching caching);
 
 }  // namespace hetccl

@@ -13,7 +13,7 @@
 namespace hetccl {
 namespace {
 
-// Nothing where there are more cores than the set holds.
+// Returns nothing if there are more cores than the set holds.
 std::optional<cpu_set_t> affinity() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -26,9 +26,9 @@ int cores_of_affinity() {
   return set ? CPU_COUNT(&*set) : static_cast<int>(std::thread::hardware_concurrency());
 }
 
-// INT_MAX where there is none.
+// Returns INT_MAX if there is no quota.
 int quota() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");  // of the namespace's own group
+  std::ifstream file("/sys/fs/cgroup/cpu.max");  // of this namespace's group
   std::string line;
   std::getline(file, line);
   const int cores = cores_of_quota(line);

@@ -1,4 +1,4 @@
-// How many cores this process may use.
+// The cores that this process may use.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@ namespace hetccl {
 /// The most threads that share one copy or reduction of host memory: HETCCL_HOST_THREADS.
 inline constexpr int kMaxHostThreads = 8;
 
-/// Those that its affinity allows, and no more than its control group's quota; 1 at least.
+/// Returns the cores that its affinity allows, at most its control group's quota, at least 1.
 int usable_cores();
-/// The part of one of `bound` processes that its affinity's cores are shared by, of `all` that its
-/// control group's quota is: three quarters of what they may use; 0 at least.
+/// Returns one process's share of the cores: three quarters of the affinity's cores divided by
+/// `bound` processes, or of the control group's quota divided by `all`; at least 0.
 int part_of_cores(int bound, int all);
 
-/// Those that its affinity allows: "0-3,8"; "" where there are more than can be asked for.
+/// Returns the cores that its affinity allows, "0-3,8"; "" if there are more than can be queried.
 std::string list_of_cores();
 
-/// What a cpu.max of cgroup v2 allows ("400000 100000": four cores), rounded up; 0: no limit, or
-/// nothing that can be read.
+/// Returns the cores that a cgroup v2 cpu.max allows ("400000 100000": four), rounded up; 0: no
+/// limit, or unreadable.
 int cores_of_quota(std::string_view cpu_max);
 
 }  // namespace hetccl

@@ -1,4 +1,4 @@
-// What a thread does between two looks at a word that another core is about to write.
+// Pauses a core between two looks at a word that another core is about to write.
 #pragma once
 
 namespace hetccl {

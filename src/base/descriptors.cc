@@ -13,7 +13,7 @@ namespace hetccl {
 
 namespace {
 
-// What the rest of the process may want to open meanwhile.
+// Room for what the rest of the process may open meanwhile.
 constexpr size_t kRoom = 256;
 
 size_t count_open() {
@@ -25,7 +25,7 @@ size_t count_open() {
   return count;
 }
 
-// The system gives out the lowest free number: while one stays free, so do those above it.
+// The system assigns the lowest free number: if this one is free, so are those above it.
 bool is_free(rlim_t number) {
   return number <= INT_MAX && ::fcntl(static_cast<int>(number), F_GETFD) < 0 && errno == EBADF;
 }

@@ -1,5 +1,5 @@
-// Raises the limit of open files when a job needs more descriptors than the 1,024 that many systems
-// let a process open at first.
+// Raises the limit of open files if a job needs more than the 1,024 descriptors that many systems
+// allow initially.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace hetccl {
 
-/// Makes sure that this process may open `more` descriptors, and raises its soft limit as far as
-/// that takes. SystemError naming both numbers where the hard limit is too low. Thread-safe.
+/// Ensures that this process may open `more` descriptors, and raises its soft limit as far as
+/// needed. Returns SystemError naming both numbers if the hard limit is too low. Thread-safe.
 Status reserve_descriptors(size_t more);
 
 }  // namespace hetccl

@@ -18,7 +18,7 @@ std::string path_of(void* handle, const std::string& name) {
   return known && *map->l_name ? std::string(map->l_name) : name;
 }
 
-// A path that is there and is no file: dlopen would wait at a FIFO for ever.
+// Returns whether a path exists and is no regular file: dlopen would wait at a FIFO for ever.
 bool is_special(const std::string& name) {
   struct stat info{};
   const bool path = name.find('/') != std::string::npos;
@@ -64,8 +64,8 @@ void* global_symbol(const char* name) {
   return dlsym(RTLD_DEFAULT, name);
 }
 
-// Two passes: a copy in use under the second name is preferred to loading the first, because two
-// copies of one vendor library in a process do not share their state.
+// Makes two passes: prefers a loaded copy under the second name to loading the first, because two
+// copies of one vendor library in a process do not share state.
 Result<DynLib> DynLib::open(std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (is_special(name)) continue;
@@ -105,7 +105,7 @@ DynLib::~DynLib() {
   if (handle_ && !stays_loaded_) dlclose(handle_);
 }
 
-// The handle of a library is the same, whatever the name that it was opened by.
+// A library's handle is the same for all names that it was opened by.
 bool DynLib::is_called(const std::string& name) const {
   if (handle_ == nullptr || is_special(name)) return false;
   void* const found = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);

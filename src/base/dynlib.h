@@ -1,4 +1,4 @@
-// A shared library found at run time. A copy that the process has loaded already is reused
+// A shared library found at run time. Reuses a copy that the process has already loaded
 // (RTLD_NOLOAD first).
 #pragma once
 
@@ -13,18 +13,18 @@
 
 namespace hetccl {
 
-/// Paths of the libraries in this process whose file name begins with `name`.
+/// Returns the paths of loaded libraries whose file name begins with `name`.
 std::vector<std::string> loaded_libraries(std::string_view name);
 
-/// How many libraries the process has loaded in all: what `loaded_libraries` finds can only grow
-/// when this does. Costs a tenth of a microsecond.
+/// Returns how many libraries the process has loaded in total: `loaded_libraries` finds more only
+/// if this grows. Takes a tenth of a microsecond.
 uint64_t count_library_loads();
 
-/// The path of the library that an address lies in; "" where it is in none.
+/// Returns the path of the library that contains an address; "" if none does.
 std::string library_of(const void* address);
 
-/// The symbol that every library's undefined reference of this name goes to before the library's
-/// own dependencies are searched: that of the program, its libraries, or one loaded globally.
+/// Returns the symbol that undefined references of this name resolve to before a library's own
+/// dependencies: one of the program, its libraries, or a globally loaded library.
 void* global_symbol(const char* name);
 
 class DynLib {
@@ -36,14 +36,14 @@ class DynLib {
   DynLib& operator=(DynLib&& other) noexcept;
   ~DynLib();
 
-  /// The symbol's address, or null: a missing symbol is a missing capability, not an error.
+  /// Returns the symbol's address, or null: a missing symbol is a missing capability, not an error.
   [[nodiscard]] void* symbol(const char* name) const;
-  /// Whether `name` stands for this library: its path, another path of the file, or its soname.
+  /// Returns whether `name` means this library: its path, another path of the file, or its soname.
   [[nodiscard]] bool is_called(const std::string& name) const;
-  /// The destructor unloads nothing from here on. Call it before the first function of a library
-  /// that may start threads of its own: these would run code that is no longer mapped.
+  /// Keeps the library loaded for ever. Call it before the first function of a library that may
+  /// start threads: they would otherwise run unmapped code.
   void stay_loaded() { stays_loaded_ = true; }
-  /// The path that was loaded.
+  /// Returns the loaded path.
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
@@ -53,12 +53,12 @@ class DynLib {
   bool stays_loaded_ = false;
 };
 
-/// Fills a table of a library's functions, and remembers which it lacks.
+/// Fills a table of a library's functions, and remembers which are missing.
 class Symbols {
  public:
   explicit Symbols(const DynLib& library) : library_(library) {}
 
-  /// `call` is a std::function, or a pointer where each nanosecond counts.
+  /// `call` is a std::function, or a pointer if each nanosecond counts.
   template <typename Call>
   void find(Call& call, const char* name) {
     optional(call, name);
@@ -72,7 +72,7 @@ class Symbols {
   void optional(Signature*& call, const char* name) {
     call = reinterpret_cast<Signature*>(library_.symbol(name));
   }
-  /// What `find` has not found: "cuInit, cuMemAlloc_v2".
+  /// Returns the names that `find` did not find: "cuInit, cuMemAlloc_v2".
   [[nodiscard]] const std::string& missing() const { return missing_; }
 
  private:

@@ -46,7 +46,7 @@ TEST_CASE("a FIFO that a setting names is refused at once") {
   REQUIRE(mkfifo(names[0].c_str(), 0600) == 0);
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<bool> opened{false};
-  fake::Thread rescuer([&] {  // lets a reader go that waits for a writer
+  fake::Thread rescuer([&] {  // releases a reader that waits for a writer
     const auto given = begin + fake::kHang / 4;
     for (; !opened; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
       if (std::chrono::steady_clock::now() > given)

@@ -1,6 +1,6 @@
-// How each element type lies in memory (`Word`), in what it accumulates (`Sum`), and the
-// conversions between the two: the arithmetic of base/reduce.cc, inlined into its kernels.
-// Conversions have no branches, so that compilers vectorise them.
+// The element types: their layout in memory (`Word`), their accumulation type (`Sum`), and the
+// conversions between the two, inlined into the kernels of base/reduce.cc. Conversions have no
+// branches, so that compilers vectorise them.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ struct Half {
   [[gnu::always_inline]] static Word store(Sum sum) {
     const uint32_t bits = std::bit_cast<uint32_t>(sum);
     const uint32_t magnitude = bits & 0x7fffffffU;
-    // Below 2^-14: adding 0.5 lets the adder round at a half's last denormal bit.
+    // Below 2^-14, adding 0.5 makes the adder round at a half's last denormal bit.
     const uint32_t small =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
     const uint32_t normal = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
@@ -72,9 +72,9 @@ struct Half {
 };
 
 /// The 8-bit floats of the Open Compute Project: `kFraction` bits of fraction, an exponent biased
-/// by `kBias`, `kLargest` the code of the largest finite, next to which may come an infinity; the
-/// rest are NaNs. Storing saturates, as CUDA's conversions (and so NCCL's kernels) do: what is
-/// larger than the largest finite, infinities included, becomes the largest finite.
+/// by `kBias`; `kLargest` is the code of the largest finite value, followed by an infinity if there
+/// is one, and NaNs. Storing saturates, as CUDA's conversions (and so NCCL's kernels) do: larger
+/// values, infinities included, become the largest finite one.
 template <int kFraction, int kBias, uint32_t kLargest, bool kHasInfinity>
 struct Float8 {
   using Word = uint8_t;
@@ -82,7 +82,7 @@ struct Float8 {
   [[gnu::always_inline]] static Sum load(Word word) {
     const uint32_t magnitude = word & 0x7fU;
     const uint32_t normal = (magnitude << kShift) + kRebias;
-    // A denormal is a whole number of the least one; through int, which converts in one
+    // A denormal is an integer multiple of the smallest one. Convert through int, which takes one
     // instruction.
     const uint32_t small =
         std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * kLeast);
@@ -94,7 +94,8 @@ struct Float8 {
   [[gnu::always_inline]] static Word store(Sum sum) {
     const uint32_t bits = std::bit_cast<uint32_t>(sum);
     const uint32_t magnitude = bits & 0x7fffffffU;
-    // Below the least normal: a sum whose last bit is worth the least denormal rounds right.
+    // Below the least normal: if the sum's last bit is worth the least denormal, the adder rounds
+    // right.
     const uint32_t small =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kRounder) - kRounderBits;
     const uint32_t normal =
@@ -104,12 +105,12 @@ struct Float8 {
     code |= (bits >> 24) & 0x80U;
     return static_cast<Word>(magnitude > 0x7f800000U ? 0x7fU : code);
   }
-  /// Of what rounds to a finite value, in fewer steps.
+  /// Stores values that round to finite ones, in fewer steps.
   [[gnu::always_inline]] static Word store_finite(Sum sum) {
     const int32_t bits = std::bit_cast<int32_t>(sum);
     const int32_t magnitude = bits & 0x7fffffff;
     const int32_t exponent = std::max(magnitude & 0x7f800000, kLeastNormal);
-    // Added to a number of this exponent, it has the adder round to whole steps between codes.
+    // Adding this to a number of this exponent makes the adder round to whole steps between codes.
     const int32_t rounder = exponent + (kShift << 23);
     const int32_t steps =
         std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(rounder)) -

@@ -1,5 +1,5 @@
-// element.h's conversions of fp16 and fp8, eight at a time, by the fp16 conversions of x86-64
-// processors (F16C), which compilers do not vectorise. The same bits.
+// element.h's conversions of fp16 and fp8, eight at a time, by the fp16 instructions of x86-64
+// processors (F16C), which compilers do not vectorise to. Gives the same bits.
 #pragma once
 
 #include <cpuid.h>
@@ -15,7 +15,7 @@ namespace hetccl::element {
 
 using Floats = float __attribute__((vector_size(32)));
 
-/// `read` brings eight elements into 16-bit lanes, `load` makes floats of them.
+/// `read` loads eight elements into 16-bit lanes, `load` converts them to floats.
 template <typename Type>
 struct Eight;
 
@@ -32,9 +32,9 @@ struct Eight<Half> {
   }
 };
 
-/// fp8 lies in the upper bits of an fp16 (that of another exponent, where the bias is smaller):
-/// exact to load. To store, fp16 truncates and remembers in its last bit that it did, so that
-/// rounding once more rounds right.
+/// fp8 is the upper part of an fp16 (with another exponent, if the bias is smaller), so loading is
+/// exact. To store, fp16 truncates and sets its last bit if that lost anything, so that the second
+/// rounding is right.
 template <int kFraction, int kBias, uint32_t kLargest, bool kHasInfinity>
 struct Eight<Float8<kFraction, kBias, kLargest, kHasInfinity>> {
   [[HETCCL_F16C]] static __m128i read(const uint8_t* from) {
@@ -80,8 +80,8 @@ struct Eight<Float8<kFraction, kBias, kLargest, kHasInfinity>> {
 template <typename Type>
 constexpr bool kHasEight = requires { sizeof(Eight<Type>); };
 
-/// Whether this processor has AVX2 and F16C. Clang 14's __builtin_cpu_supports does not know f16c.
-/// Asked once: a virtual machine traps on it.
+/// Returns whether this processor has AVX2 and F16C. Clang 14's __builtin_cpu_supports lacks f16c.
+/// Queried once, because a virtual machine traps on it.
 inline bool has_f16c() {
   static const bool has = [] {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

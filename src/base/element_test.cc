@@ -16,7 +16,8 @@ bool same(float a, double b) {
   return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
 }
 
-// Whether `value` is stored as `code`, also by the conversion of finite values, if there is one.
+// Returns whether `value` is stored as `code`, also by the conversion of finite values if there is
+// one.
 template <typename Type>
 bool stores(float value, int code) {
   if constexpr (requires { Type::store_finite(value); }) {
@@ -34,7 +35,7 @@ void check_code(const SmallFloat& kind, int code) {
   if (std::isfinite(value)) CHECK_MESSAGE(stores<Type>(value, code), "code ", code);
 }
 
-// Half-way between two neighbours, and the floats next to it; both signs.
+// Checks the midpoint of two neighbours and the floats next to it, with both signs.
 template <typename Type>
 void check_boundary(const SmallFloat& kind, double low, double high) {
   const auto middle = static_cast<float>((low + high) / 2);
@@ -48,7 +49,7 @@ void check_type(const SmallFloat& kind) {
   for (int code = 0; code < 1 << kind.width; ++code) check_code<Type>(kind, code);
   for (int code = 0; code < kind.largest; ++code)
     check_boundary<Type>(kind, kind.decode(code), kind.decode(code + 1));
-  // Where the next one would be if there were more exponents: beyond it fp8 saturates.
+  // The place of the next code if there were more exponents: beyond it fp8 saturates.
   const double largest = kind.decode(kind.largest), below = kind.decode(kind.largest - 1);
   const auto beyond = static_cast<float>(largest + (largest - below) / 2);
   for (float value : {std::nextafter(beyond, 0.0F), beyond, std::nextafter(beyond, INFINITY)})

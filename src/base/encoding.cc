@@ -16,7 +16,7 @@
 #include "base/element_f16c.h"
 #endif
 
-// CMake compiles this file vectorised, with -ffp-contract=off. Each loop exists twice on x86-64,
+// CMake compiles this file vectorised, with -ffp-contract=off. On x86-64 each loop exists twice,
 // for any processor and for AVX2. They differ in speed, never in bits.
 namespace hetccl {
 
@@ -33,7 +33,7 @@ struct Block {
   alignas(64) float at[kMost];
 };
 
-// Conversions of `n` words, which may be codes, to fp32 and back.
+// Converts `n` words, which may be codes, to fp32 and back.
 struct Conversion {
   void (*load)(float* to, const void* from, size_t n);
   void (*store)(void* to, const float* from, size_t n);
@@ -69,7 +69,7 @@ template <typename Type>
 [[gnu::target("avx2")]] void store_by_avx2(void* to, const float* from, size_t n) {
   store_all<Type>(to, from, n);
 }
-// The rest of fewer than eight elements goes one by one.
+// Converts fewer than eight remaining elements one by one.
 template <typename Type>
 [[gnu::target("avx2,f16c")]] void load_by_f16c(float* to, const void* from, size_t n) {
   const auto* words = static_cast<const typename Type::Word*>(from);
@@ -104,7 +104,7 @@ Conversion conversion_of() {
   return {load_portably<Type>, store_portably<Type>};
 }
 
-// Codes are made of finite values only.
+// Codes are only made of finite values.
 template <typename Float8>
 struct FiniteFloat8 : Float8 {
   [[gnu::always_inline]] static typename Float8::Word store(float value) {
@@ -112,7 +112,7 @@ struct FiniteFloat8 : Float8 {
   }
 };
 
-// How codes that are floats are converted. Integers have none.
+// Returns the conversion of codes that are floats. Integer codes have none.
 template <Format format>
 Conversion conversion_of_codes() {
   if constexpr (format == Format::E4m3) return conversion_of<FiniteFloat8<E4m3>>();
@@ -120,7 +120,7 @@ Conversion conversion_of_codes() {
   return {};
 }
 
-// Codes of integers are made and read as int8; int4 packs two of them.
+// Integer codes are made and read as int8; int4 packs two of them.
 [[gnu::always_inline]] inline void pack(uint8_t* to, const int8_t* codes, size_t n) {
   for (size_t i = 0; i < n / 2; ++i) {
     uint16_t pair = 0;
@@ -144,14 +144,14 @@ constexpr float kLargest = format == Format::Int8   ? 127.0F
                            : format == Format::E4m3 ? 448.0F
                                                     : 57344.0F;
 
-// Bits that seem random, of a counter: lowbias32 of Ellis and Wellons' hash prospector.
+// Returns pseudo-random bits for a counter: lowbias32 of Ellis and Wellons' hash prospector.
 [[gnu::always_inline]] inline uint32_t scramble(uint32_t x) {
   x = (x ^ x >> 16U) * 0x7feb352dU;
   x = (x ^ x >> 15U) * 0x846ca68bU;
   return x ^ x >> 16U;
 }
 
-// Where a block's counter begins: it goes up by kStep for each element.
+// The counter's step from element to element.
 constexpr uint32_t kStep = 0x9e3779b9U;
 uint32_t counter_of(const Reduction& call, size_t at) {
   const uint64_t element = call.first_element + at;
@@ -159,13 +159,13 @@ uint32_t counter_of(const Reduction& call, size_t at) {
          scramble(call.salt ^ static_cast<uint32_t>(element >> 32U));
 }
 
-// Of e4m3 and e5m2: the bits of the fraction, and the least normal number's exponent.
+// The fraction bits and the least normal number's exponent of e4m3 and e5m2.
 template <Format format>
 constexpr int kFraction = format == Format::E4m3 ? 3 : 2;
 template <Format format>
 constexpr uint32_t kLeastNormal = format == Format::E4m3 ? 121U << 23U : 113U << 23U;
 
-// Moves values, which are to be rounded, up or down.
+// Moves values up or down before they are rounded.
 template <Format format>
 [[gnu::always_inline]] inline void dither(float* values, size_t n, uint32_t counter) {
   for (size_t i = 0; i < n; ++i) {
@@ -179,7 +179,7 @@ template <Format format>
       const uint32_t step = std::max(exponent, kLeastNormal<format>) -
                             (static_cast<uint32_t>(kFraction<format>) << 23U);
       const auto moved = std::bit_cast<uint32_t>(values[i] + by * std::bit_cast<float>(step));
-      // Below the power of two codes are closer: what would come there is the power itself.
+      // Codes are closer below a power of two, so a value moved below it becomes the power itself.
       const uint32_t least = exponent < kLeastNormal<format> ? 0 : exponent;
       const uint32_t most = std::bit_cast<uint32_t>(kLargest<format>);
       const uint32_t magnitude = std::min(std::max(moved & 0x7fffffffU, least), most);
@@ -188,7 +188,7 @@ template <Format format>
   }
 }
 
-// `counter` of stochastic codes. Gives the largest magnitude, NaN if one is.
+// `counter` is for stochastic codes. Returns the largest magnitude, NaN if an element is NaN.
 template <Format format>
 [[gnu::always_inline]] inline float encode(std::byte* to, const float* from, size_t n,
                                            const Conversion& conversion,
@@ -228,7 +228,7 @@ template <Format format>
   return std::bit_cast<float>(largest);
 }
 
-// What the codes stand for, times `factor`.
+// Writes the values of the codes, times `factor`.
 template <Format format>
 [[gnu::always_inline]] inline void decode(float* to, const std::byte* from, size_t n,
                                           const Conversion& conversion, float factor = 1) {
@@ -261,7 +261,7 @@ template <Format format>
   for (size_t i = 0; i < n; ++i) sums[i] /= by;
 }
 
-// A block whose largest magnitude reaches this leaves zeros.
+// A block whose largest magnitude reaches this leaves a residual of zeros.
 template <typename Type>
 constexpr float kResidualLimit = std::is_same_v<Type, Half> ? 0x1p15F : 0x1p127F;
 
@@ -407,7 +407,7 @@ uint32_t salt_of(uint64_t seed, uint64_t sequence, int rank) {
 
 size_t encoded_bytes(const Encoding& encoding, uint64_t elements) {
   const uint64_t scales = divide_up(elements, encoding.block) * sizeof(float);
-  // Blocks are even, so only the last one may end in half a byte.
+  // Blocks have an even size, so only the last one may end in half a byte.
   return scales + (encoding.format == Format::Int4 ? divide_up(elements, 2) : elements);
 }
 

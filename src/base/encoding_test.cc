@@ -77,7 +77,7 @@ Array decode(const std::vector<std::byte>& bytes, size_t count, DataType type,
   return result;
 }
 
-// The header's promise, before the result is rounded to the type.
+// Returns the bound that the header promises, before the result is rounded to the type.
 double bound_of(const Encoding& encoding, double x, double largest) {
   double most = 0;
   switch (encoding.format) {
@@ -131,13 +131,13 @@ TEST_CASE("what is encoded and decoded is within the bound") {
   }
 }
 
-// By the header's words: what is encoded is x + r, and what the codes lack of it is left.
+// As the header says: x + r is encoded, and what the codes lack of it is left.
 TEST_CASE("a residual is added, and then what the codes lack") {
   std::mt19937 random(11);
   for (const Format format : kFormats) {
     for (const DataType type : kEncodedTypes) {
       const bool half = type == DataType::Float16;
-      // In fp16 largest is a bit below what leaves zeros, that, and what the type cannot hold.
+      // Uses a largest value just below the limit for zeros, at the limit, and beyond the type.
       for (const float largest :
            {1.0F, 0.99F * (half ? 0x1p15F : 0x1p127F), half ? 0x1p15F : 0x1p127F, 1e30F * 1e30F}) {
         const Encoding encoding{format, 32};
@@ -172,7 +172,7 @@ TEST_CASE("a residual is added, and then what the codes lack") {
 }
 
 TEST_CASE("a block's bytes are those that the header says") {
-  // a = 127: the scale is 1, codes are the values; 0.5 and 1.5 round to even.
+  // a = 127, so the scale is 1 and codes are the values; 0.5 and 1.5 round to even.
   std::vector<float> values(32, 0);
   values[0] = 127, values[1] = -127, values[2] = 0.5F, values[3] = 1.5F, values[4] = -3.2F;
   const auto bytes = encode(Array(DataType::Float32, values), {Format::Int8, 32});
@@ -232,7 +232,7 @@ TEST_CASE("the smallest numbers and zeros") {
   }
 }
 
-// Sources of both kinds, cut anywhere between blocks: the same as decoding all and adding in fp32.
+// Sources of both kinds, cut between any blocks, give the same as decoding all and adding in fp32.
 TEST_CASE("sums of encoded and other sources round once") {
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
@@ -279,7 +279,8 @@ TEST_CASE("sums of encoded and other sources round once") {
   }
 }
 
-// The mean of many is the value, and each is a neighbour of it; the same salt gives the same codes.
+// The mean of many codes is the value, and each is one of its neighbours; an equal salt gives equal
+// codes.
 TEST_CASE("stochastic codes are right on average") {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> spread(-1, 1);

@@ -1,5 +1,5 @@
-// What becomes of an exception on a thread of hetccl: an error of the communicator that it serves,
-// never the end of the host process.
+// Turns an exception on one of hetccl's threads into an error of its communicator. It never ends
+// the host process.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,11 @@ namespace hetccl {
 /// Takes the Status of an exception that has left a callback.
 using OnException = std::function<void(const Status&)>;
 
-/// Within a catch: the exception as a Status, SystemError "out of memory" of std::bad_alloc, else
-/// InternalError. Throws std::bad_alloc where there is no memory for the text.
+/// Call within a catch. Returns the exception as a Status: SystemError "out of memory" for
+/// std::bad_alloc, else InternalError. Throws std::bad_alloc if there is no memory for the text.
 Status caught();
 
-/// What `make` returns, a Result, or the Status of what it throws.
+/// Returns the Result of `make`, or the Status of its exception.
 template <typename Make>
 auto make_or_catch(Make&& make) -> decltype(make()) {
   try {
@@ -25,7 +25,8 @@ auto make_or_catch(Make&& make) -> decltype(make()) {
   }
 }
 
-/// Within a catch: hands the exception to `then`. False where that throws, too: no memory is left.
+/// Call within a catch. Passes the exception to `then`. Returns false if that throws, too, for lack
+/// of memory.
 bool tell_caught(const OnException& then) noexcept;
 
 }  // namespace hetccl

@@ -15,7 +15,7 @@ class Fd {
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
   void reset();
-  /// It is the caller's to close from now on.
+  /// Hands the descriptor to the caller, who must close it.
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
 
  private:

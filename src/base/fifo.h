@@ -1,4 +1,4 @@
-// A queue that keeps its memory: pushing allocates only while it grows beyond its longest so far.
+// A queue that keeps its memory: pushing only allocates while it grows beyond its longest so far.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ class Fifo {
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] size_t size() const { return size_; }
   T& front() { return slots_[head_]; }
-  /// The element `index` places behind the front.
+  /// Returns the element `index` places behind the front.
   T& operator[](size_t index) { return slots_[(head_ + index) & (slots_.size() - 1)]; }
   const T& operator[](size_t index) const { return slots_[(head_ + index) & (slots_.size() - 1)]; }
   void push(T value) {

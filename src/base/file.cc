@@ -47,7 +47,7 @@ Result<Fd> lock(const std::string& path) {
 Status replace_file(const std::string& path, std::string_view text) {
   const std::string context = "writing " + path;
   std::string unfinished = path + ".XXXXXX";
-  const Fd file(mkostemp(unfinished.data(), O_CLOEXEC));  // O_EXCL, which follows no link, and 0600
+  const Fd file(mkostemp(unfinished.data(), O_CLOEXEC));  // O_EXCL follows no link; mode 0600
   if (!file.valid()) return system_error(context, errno);
   Status status = write_all(file.get(), text);
   if (status.ok() && std::rename(unfinished.c_str(), path.c_str()) != 0)

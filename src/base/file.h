@@ -1,5 +1,5 @@
-// Files at paths that others may know: whoever can write to their folder gains nothing from a link,
-// a FIFO or a file that waits there.
+// Files at paths that others may know: a person who can write to their folder gains nothing by
+// putting a link, a FIFO or a file there.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,18 @@
 
 namespace hetccl {
 
-/// Writes `text` to a new file of mode 0600 in the folder of `path` and renames it to `path`: in
-/// one step for readers, and through no link. What was at `path` is replaced, whatever it was.
-/// SystemError names the path; then nothing has changed.
+/// Writes `text` to a new file of mode 0600 in the folder of `path` and renames it to `path`:
+/// atomic for readers, and follows no link. Replaces anything at `path`. SystemError names the
+/// path; then nothing has changed.
 Status replace_file(const std::string& path, std::string_view text);
 
-/// The file's text, "" where there is none. SystemError names the path, also where it is longer
-/// than `most_bytes`, or no regular file.
+/// Returns the file's text, "" if there is no file. SystemError names the path, also if the file is
+/// longer than `most_bytes`, or not a regular file.
 Result<std::string> read_file(const std::string& path, size_t most_bytes);
 
-/// Replaces the file by what `change` makes of its text, while no other process does (a lock on
-/// `path`.lock, waited for at most a second: then SystemError). Makes the folder, of mode 0700,
-/// where it is missing. An error of `change` leaves the file as it was.
+/// Replaces the file by the result of `change` on its text, while no other process does (by a lock
+/// on `path`.lock; returns SystemError after a second's wait). Creates a missing folder with mode
+/// 0700. An error of `change` leaves the file as it was.
 Status update_file(const std::string& path, size_t most_bytes,
                    const std::function<Result<std::string>(std::string_view text)>& change);
 

@@ -1,4 +1,4 @@
-// The floating-point mode in which kernels of the host compute.
+// The floating-point mode for kernels on the host.
 #pragma once
 
 #if defined(__x86_64__)
@@ -11,8 +11,8 @@ namespace hetccl {
 
 #if defined(__x86_64__)
 
-// The calling thread belongs to an application that may have switched to flush-to-zero or to
-// another rounding: kernels run in the default mode.
+// Sets the default mode while it lives: the thread belongs to an application that may use
+// flush-to-zero or another rounding.
 class DefaultFloatMode {
  public:
   DefaultFloatMode() : saved_(_mm_getcsr()) {

@@ -29,7 +29,7 @@ TEST_CASE("what an ended thread has freed goes back to the system") {
       blocks.push_back(std::make_unique<char[]>(kBlock));
       std::memset(blocks.back().get(), 1, kBlock);
     }
-    // The last one stays: it is all that keeps the heap from shrinking by itself.
+    // Keep the last one: it alone prevents the heap from shrinking by itself.
     static_cast<void>(new std::unique_ptr<char[]>(std::move(blocks.back())));
   }).join();
   CHECK(resident_bytes() > before + kBlock * kBlocks / 2);

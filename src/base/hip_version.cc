@@ -4,7 +4,7 @@ namespace hetccl {
 namespace {
 
 constexpr int kMajor = 10'000'000, kMinor = 100'000;
-constexpr int kOldMajor = 100;  // of HIP 3
+constexpr int kOldMajor = 100;  // the major number of HIP 3
 constexpr int kOldest = 6 * kMajor;
 
 }  // namespace

@@ -1,17 +1,17 @@
-// Which host this process runs on.
+// Identifies the host on which this process runs.
 #pragma once
 
 #include <string>
 
 namespace hetccl {
 
-/// Equal on processes that may share memory: the boot, the namespaces of network and processes, and
-/// the user.
+/// Returns an identity that is equal for processes that may share memory: the boot, the network and
+/// process namespaces, and the user.
 std::string host_identity();
-/// Equal on processes that share loopback addresses: the boot, and the namespace of the network.
-/// Empty where the system does not tell.
+/// Returns an identity that is equal for processes that share loopback addresses: the boot and the
+/// network namespace. Empty if the system does not tell.
 std::string network_identity();
-/// The host's name, for people; "unknown" where it has none.
+/// Returns the host's name, for people; "unknown" if it has none.
 std::string host_name();
 
 }  // namespace hetccl

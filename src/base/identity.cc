@@ -24,14 +24,14 @@ Factor integer(RedOp op) {
   return element_of<T>(0);
 }
 
-// `one` and `largest` are the codes of 1 and of the largest value, infinity where there is one.
+// `one` and `largest` are the codes of 1 and of the largest value (infinity if there is one).
 template <typename T>
 Factor floating(RedOp op, T one, T largest) {
   constexpr T kSign = static_cast<T>(T{1} << (8 * sizeof(T) - 1));
   if (op == RedOp::Prod) return element_of(one);
   if (op == RedOp::Max) return element_of(static_cast<T>(kSign | largest));
   if (op == RedOp::Min) return element_of(largest);
-  return element_of(kSign);  // -0.0: 0.0 would change its sign
+  return element_of(kSign);  // -0.0: adding 0.0 would change its sign
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One text of several.
+// Joins texts.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace hetccl {
 
-/// "one; two": what each of several things said, in one error.
+/// Returns "one; two", to report several causes in one error.
 [[nodiscard]] inline std::string joined(const std::vector<std::string>& parts,
                                         std::string_view separator = "; ") {
   std::string text;

@@ -1,4 +1,4 @@
-// Text to values and back.
+// Converts text to values and back.
 #include "base/json.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace {
 using Library = nlohmann::json;
 using Members = std::vector<Json::Member>;
 
-// Of members with one name the last counts. They are found by sorting, because a stranger may send
-// so many that comparing each with each would take hours.
+// Drops all but the last of members with equal names. Sorts them, because a stranger may send so
+// many that comparing each pair would take hours.
 void drop_repeated(Members& members) {
   std::vector<size_t> order(members.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -26,11 +26,11 @@ void drop_repeated(Members& members) {
   std::erase_if(members, [&](const Json::Member&) { return repeated[place++]; });
 }
 
-// Builds a value of what the library's parser, which does not recurse, comes upon.
+// Builds a value from the events of the library's parser, which does not recurse.
 class Builder final : public nlohmann::json_sax<Library> {
  public:
   [[nodiscard]] bool too_deep() const { return too_deep_; }
-  /// Where the text ends to be JSON.
+  /// Returns where the text stops being JSON.
   [[nodiscard]] size_t ends() const { return ends_; }
   Json take() { return std::move(root_); }
 
@@ -65,7 +65,7 @@ class Builder final : public nlohmann::json_sax<Library> {
   }
 
  private:
-  // An array or an object, of which the end is still to come.
+  // An array or object whose end has not come yet.
   struct Open {
     std::vector<Json> elements;
     Members members;
@@ -120,7 +120,7 @@ Result<Json> Json::parse(std::string_view text, const char* what, size_t max_byt
                  text.size(), max_bytes);
   }
   Builder builder;
-  const bool ends_early = text.find('\0') != text.npos;  // there, in the library's eyes
+  const bool ends_early = text.find('\0') != text.npos;  // the library takes it for the end
   if (!ends_early && Library::sax_parse(text, &builder)) return builder.take();
   if (!builder.too_deep()) {
     const std::string_view before = text.substr(0, builder.ends());

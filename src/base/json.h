@@ -1,6 +1,6 @@
-// JSON in and out. What comes in may be another process's or a file's: asking a value for what it
-// is not gives nothing, and nothing throws. Only json.cc knows the library that does the work,
-// whose templates take longer to compile than everything else here.
+// JSON in and out. Input may come from another process or a file: asking a value for what it is not
+// gives nothing, and nothing throws. Only json.cc includes the library that does the work, because
+// its templates compile slowly.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,20 @@ namespace hetccl {
 
 struct JsonField;
 
-/// A value. An object keeps its members in the order in which they came.
+/// A value. An object keeps its members in their order of arrival.
 class Json {
  public:
   struct Member;
-  /// Arrays and objects may lie in each other so deep.
+  /// The deepest nesting of arrays and objects.
   static constexpr size_t kMaxDepth = 64;
 
-  /// Reads `text`, which must be UTF-8. Of members with one name the last counts. InvalidArgument,
-  /// naming `what`, for more than `max_bytes`, text that is no JSON, numbers beyond double and
-  /// nesting beyond kMaxDepth.
+  /// Parses `text`, which must be UTF-8. Of members with equal names the last counts. Returns
+  /// InvalidArgument, naming `what`, for more than `max_bytes`, text that is no JSON, numbers
+  /// beyond double, and nesting beyond kMaxDepth.
   static Result<Json> parse(std::string_view text, const char* what, size_t max_bytes);
-  /// Without spaces, or each element on a line, indented by `indent` spaces for each level. What is
-  /// no UTF-8 (names come from the system and may be any bytes) becomes U+FFFD; numbers that are
-  /// not finite become null.
+  /// Writes without spaces, or one element per line, indented by `indent` spaces for each level.
+  /// Bytes that are no UTF-8 (system names may hold any) become U+FFFD; numbers that are not finite
+  /// become null.
   [[nodiscard]] std::string dump(int indent = -1) const;
 
   Json();  ///< null
@@ -46,10 +46,10 @@ class Json {
   Json(const char* text);
   Json(std::string_view text);
   Json(std::string text);
-  Json(const void*) = delete;  // which would be a bool
+  Json(const void*) = delete;  // would convert to bool
   Json(std::vector<Json> elements);
   Json(std::vector<Member> members);
-  /// An object of at least one member: Json{{"rank", 3}, {"host", name}}.
+  /// Makes an object of at least one member: Json{{"rank", 3}, {"host", name}}.
   Json(std::initializer_list<JsonField> fields);
   template <typename T>
   Json(const std::vector<T>& values) : Json(std::vector<Json>(values.begin(), values.end())) {}
@@ -60,26 +60,26 @@ class Json {
   ~Json();
 
   [[nodiscard]] bool is_null() const;
-  /// The integer, if it is one from `least` to `most`; 1.0 is none.
+  /// Returns the integer if it is one from `least` to `most`; 1.0 is none.
   [[nodiscard]] std::optional<int64_t> integer(int64_t least, int64_t most) const;
   /// Any number.
   [[nodiscard]] std::optional<double> number() const;
   [[nodiscard]] std::optional<bool> boolean() const;
-  // Null where the value is something else.
+  // Returns null if the value is not of that type.
   [[nodiscard]] const std::string* text() const;
   [[nodiscard]] const std::vector<Json>* elements() const;
   [[nodiscard]] const std::vector<Member>* members() const;
-  /// How many elements or members.
+  /// Returns the number of elements or members.
   [[nodiscard]] size_t size() const;
 
-  /// An object's member; null when there is none.
+  /// Returns an object's member; null: none.
   [[nodiscard]] const Json* find(std::string_view name) const;
-  /// The same, but a JSON null when there is none.
+  /// Returns an object's member; a JSON null if there is none.
   const Json& operator[](std::string_view name) const;
-  /// An array's element; a JSON null when there is none.
+  /// Returns an array's element; a JSON null if there is none.
   const Json& operator[](size_t index) const;
 
-  /// Adds the member, or changes its value, in an object or what was something else before.
+  /// Adds or changes a member. Any other value first becomes an object.
   void set(std::string_view name, Json value);
 
   bool operator==(const Json& other) const;
@@ -87,7 +87,7 @@ class Json {
  private:
   void write(std::string& out, int indent, int level) const;
 
-  // Integers that are not negative are unsigned, so that equal ones are equal.
+  // Non-negative integers are unsigned, so that equal ones compare equal.
   std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string, std::vector<Json>,
                std::vector<Member>>
       value_;
@@ -99,7 +99,8 @@ struct Json::Member {
   bool operator==(const Member&) const = default;
 };
 
-/// What lists of initializers hold: they are constant, and yet what they hold is moved out of them.
+/// An element of an initializer list. Such lists are constant, but this lets its contents be moved
+/// out.
 struct JsonField {
   std::string_view name;
   mutable Json value;

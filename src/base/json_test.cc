@@ -161,7 +161,7 @@ TEST_CASE("other numbers are written as shortly as they can be read back") {
 TEST_CASE("of members with one name the last counts") {
   const Json json = read(R"({"b":0,"a":1,"b":{"a":2,"a":3},"c":4,"a":5})");
   CHECK(json == Json{{"b", Json{{"a", 3}}}, {"c", 4}, {"a", 5}});
-  std::string many = "{";  // in a moment, and not after comparing each with each
+  std::string many = "{";  // quick, unlike comparing each pair
   for (int i = 0; i < 60'000; ++i) many += format("\"%d\":%d,", i % 50'000, i);
   const Json read_back = read(many + "\"x\":0}");
   CHECK(read_back.size() == 50'001);

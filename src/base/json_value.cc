@@ -1,4 +1,4 @@
-// Values, as they are made and looked at.
+// Makes and reads values.
 #include <algorithm>
 #include <limits>
 

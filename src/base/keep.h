@@ -1,4 +1,4 @@
-// What a device may still write to when nobody needs it any more.
+// Keeps memory that a device may still write to.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace hetccl {
 template <typename Thing>
 void keep_until_exit(Thing thing) {
   static std::mutex mutex;
-  static auto* kept = new std::vector<std::unique_ptr<Thing>>;  // which leak checkers can reach
+  static auto* kept = new std::vector<std::unique_ptr<Thing>>;  // leak checkers can reach it
   std::lock_guard lock(mutex);
   kept->push_back(std::make_unique<Thing>(std::move(thing)));
 }

@@ -1,4 +1,4 @@
-// Numbers on the wire: little endian whatever the machine.
+// Numbers on the wire: little endian on every machine.
 #pragma once
 
 #include <algorithm>

@@ -16,8 +16,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kLevelNames = {"error", "warn", "info", "debug"};
 
-// Bounded, because what is logged may come from a peer; on the stack, because it may report that
-// memory is short.
+// Bounded, because text may come from a peer; on the stack, because it may report a lack of memory.
 constexpr size_t kLineBytes = 4096;
 
 size_t bounded(int printed, size_t room) {

@@ -1,5 +1,5 @@
 // Levelled log to stderr: "hetccl [rank 3] warn: text", "hetccl [rank 3 of pipeline] ...". One
-// write per line, and one line per call: control characters are escaped (printable.h). Thread-safe.
+// write per line, one line per call: control characters are escaped (printable.h). Thread-safe.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@ namespace hetccl {
 
 enum class LogLevel { Error, Warn, Info, Debug };
 
-/// "error", "warn", "info" or "debug" in any case: the values of HETCCL_DEBUG.
+/// Parses "error", "warn", "info" or "debug" in any case: the values of HETCCL_DEBUG.
 std::optional<LogLevel> parse_log_level(std::string_view text);
 
-/// Where a component's lines go: its level, and the rank (-1: none yet) and the communicator's name
-/// (may be empty) that they carry. Copied, owned by its user.
+/// A component's log: its level, and the rank (-1: none yet) and communicator name (may be empty)
+/// in its lines. Each user has a copy.
 struct Log {
   LogLevel level = LogLevel::Warn;
   int rank = -1;

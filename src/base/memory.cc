@@ -21,7 +21,7 @@ size_t usable_memory() {
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   const size_t all =
       pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) : size_t{0};
-  std::ifstream file("/sys/fs/cgroup/memory.max");  // of the namespace's own group
+  std::ifstream file("/sys/fs/cgroup/memory.max");  // of this namespace's group
   std::string line;
   std::getline(file, line);
   return std::min(all, memory_of_limit(line));

@@ -1,4 +1,4 @@
-// How much memory this process may use.
+// The memory that this process may use.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,10 @@
 
 namespace hetccl {
 
-/// The host's memory, or its control group's limit if that is less; in bytes.
+/// Returns the host's memory, or its control group's limit if that is less, in bytes.
 size_t usable_memory();
 
-/// Reads the text of a cgroup v2 memory.max, in bytes. SIZE_MAX if it sets no limit, or is no
-/// number.
+/// Parses a cgroup v2 memory.max, in bytes. Returns SIZE_MAX if it sets no limit or is no number.
 size_t memory_of_limit(std::string_view memory_max);
 
 }  // namespace hetccl

@@ -23,10 +23,10 @@ int numa_node_of(std::string_view pci_address, const std::string& devices) {
   return file >> node ? std::max(node, -1) : -1;
 }
 
-// By the system's own calls: glibc has no names for them.
+// Uses raw system calls, because glibc has no wrappers.
 OnNode::OnNode(int node) {
   if (node < 0 || static_cast<size_t>(node) >= kMaxNodes) return;
-  // The system takes one bit less than it is told.
+  // The system uses one bit less than it is told.
   if (syscall(SYS_get_mempolicy, &policy_before_, nodes_before_.data(), kMaxNodes + 1, nullptr,
               0) != 0) {
     return;

@@ -1,4 +1,4 @@
-// On which of a host's memories (NUMA nodes) new memory is to lie.
+// Chooses the NUMA node of new memory.
 #pragma once
 
 #include <array>
@@ -8,11 +8,12 @@
 
 namespace hetccl {
 
-/// The node that a PCI device ("0000:1B:00.0") is attached to; -1: unknown, or there is but one.
+/// Returns the node that a PCI device ("0000:1B:00.0") is attached to; -1: unknown, or there is
+/// only one.
 int numa_node_of(std::string_view pci_address, const std::string& devices = "/sys/bus/pci/devices");
 
-/// While it lives, memory that the calling thread touches first lies on `node`, if that has some
-/// left; then what held before holds again. Does nothing for -1, or where the system forbids it.
+/// While it lives, memory that the calling thread touches first comes from `node`, if that has
+/// room; afterwards the previous policy holds. Does nothing for -1, or if the system forbids it.
 class OnNode {
  public:
   explicit OnNode(int node);
@@ -22,7 +23,7 @@ class OnNode {
 
  private:
   static constexpr size_t kMaxNodes = 1024;
-  using Nodes = std::array<size_t, kMaxNodes / (8 * sizeof(size_t))>;  // words of the machine's
+  using Nodes = std::array<size_t, kMaxNodes / (8 * sizeof(size_t))>;  // machine words
   bool set_ = false;
   int policy_before_ = 0;
   Nodes nodes_before_{};

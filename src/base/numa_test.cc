@@ -12,7 +12,7 @@
 namespace hetccl {
 namespace {
 
-// The calling thread's; -1 where the system tells nobody.
+// Returns the calling thread's policy; -1 if the system does not tell.
 int policy() {
   int found = -1;
   return syscall(SYS_get_mempolicy, &found, nullptr, 0, nullptr, 0) == 0 ? found : -1;

@@ -15,8 +15,8 @@ struct Character {
   bool valid = false;
 };
 
-// The first character of `text`, which is not empty (Unicode 15, table 3-7: no overlong forms, no
-// surrogates). What is no UTF-8 is one byte.
+// Returns the first character of `text`, which must not be empty (Unicode 15, table 3-7: no
+// overlong forms, no surrogates). Bytes that are no UTF-8 count one by one.
 Character first_of(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);

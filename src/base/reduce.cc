@@ -15,17 +15,17 @@
 #include "base/element_f16c.h"
 #endif
 
-// CMake compiles this file vectorised, with -ffp-contract=off. Each kernel exists twice on x86-64,
-// for any processor and for AVX2; all that it calls is inlined into it, so that both are whole.
-// They differ in speed, never in bits.
+// CMake compiles this file vectorised, with -ffp-contract=off. On x86-64 each kernel exists twice,
+// for any processor and for AVX2; everything it calls is inlined, so that no code is shared. They
+// differ in speed, never in bits.
 namespace hetccl {
 
 namespace {
 
 using namespace element;
 
-// Integers are added and multiplied unsigned, where wrapping is defined (and 16-bit ones after
-// promotion to 32 bits, where the product of two would overflow int).
+// Adds and multiplies integers as unsigned, for which wrapping is defined (16-bit ones after
+// promotion to 32 bits, because the product of two would overflow int).
 template <typename T>
 using Wrapping = std::conditional_t<
     std::floating_point<T>, T,
@@ -51,22 +51,22 @@ template <RedOp op, typename T>
     return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
 }
 
-// How an average divides. Quotients of integers of up to 32 bits are exact by a multiplication
-// in double precision: half a unit is more than its rounding errors, and less than the distance to
-// the next whole quotient.
+// Divides for an average. For integers up to 32 bits, multiplying by the inverse in double
+// precision gives exact quotients: the added half is more than the rounding errors, and less than
+// the distance to the next integer.
 struct Division {
   explicit Division(Divisor by)
       : value(by.ranks), inverse(1.0 / by.ranks), down(by.down()), quotient(by.quotient()) {}
   uint32_t value;
   double inverse;
-  double down, quotient;  // of floats
+  double down, quotient;  // for floats
 };
 
 [[gnu::always_inline]] inline int32_t divide(int32_t sum, const Division& by) {
   return static_cast<int32_t>((sum + (sum < 0 ? -0.5 : 0.5)) * by.inverse);
 }
 
-// Through int32_t, which processors convert in one instruction.
+// Uses int32_t, which processors convert in one instruction.
 [[gnu::always_inline]] inline uint32_t divide(uint32_t sum, const Division& by) {
   const double wide = static_cast<int32_t>(sum ^ 0x80000000U) + (0x1p31 + 0.5);
   const auto quotient = static_cast<int32_t>(by.value == 1 ? 0 : wide * by.inverse);
@@ -97,10 +97,10 @@ struct Operands {
   int n_srcs;
   size_t count;
   Division division;
-  const Factor* factors;  // of the sources: PreMulSum
+  const Factor* factors;  // of each source: PreMulSum
 };
 
-// What source `s` is multiplied by.
+// Returns the factor of source `s`.
 template <typename Type, RedOp op>
 [[gnu::always_inline]] inline typename Type::Sum factor_of(const Operands& operands, int s) {
   typename Type::Word word{};
@@ -121,7 +121,8 @@ template <typename Type, RedOp op>
     return Type::load(word);
 }
 
-// `ivdep`: dst may be one of the sources, element by element, so no iteration feeds another.
+// `ivdep`: dst may be one of the sources, but only element by element, so iterations are
+// independent.
 template <typename Type, RedOp op>
 [[gnu::always_inline]] inline void two_sources(const Operands& operands) {
   using Word = typename Type::Word;
@@ -139,7 +140,8 @@ template <typename Type, RedOp op>
   }
 }
 
-// Blocks that stay in the first-level cache, since a partial sum is wider than its element.
+// Works in blocks that fit into the first-level cache, because partial sums are wider than
+// elements.
 template <typename Type, RedOp op>
 [[gnu::always_inline]] inline void many_sources(const Operands& operands) {
   using Word = typename Type::Word;
@@ -197,7 +199,7 @@ template <RedOp op>
     return a + b;
 }
 
-// The rest of fewer than eight elements goes one by one.
+// Computes fewer than eight remaining elements one by one.
 template <typename Type, RedOp op>
 [[gnu::target("avx2,f16c")]] void run_f16c(const Operands& operands) {
   using Word = typename Type::Word;
@@ -305,7 +307,8 @@ Status validate(const Reduction& reduction) {
 
 namespace {
 
-// Narrow integers keep their width where wrapping early gives the same result: all but Avg.
+// Narrow integers keep their width if wrapping early gives the same result: for all operators but
+// Avg.
 void run_type(DataType type, RedOp op, const Operands& operands) {
   switch (type) {
     case DataType::Int8:
@@ -339,7 +342,7 @@ void run_type(DataType type, RedOp op, const Operands& operands) {
   }
 }
 
-// Piece by piece: each is computed in the nearest cache and copied from there.
+// Computes each piece in the nearest cache and copies it from there.
 void run_past_caches(DataType type, RedOp op, const Operands& whole) {
   constexpr size_t kPiece = 8192;
   alignas(64) std::byte result[kPiece];

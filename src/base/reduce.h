@@ -1,5 +1,5 @@
-// Reductions of host memory: what every host device, host cluster and reference test computes with.
-// Device kernels are twins of this code: for the same sources they give the same bits.
+// Reductions of host memory, used by every host device, host cluster and reference test. Device
+// kernels are twins of this code: for the same sources they give the same bits.
 #pragma once
 
 #include <bit>
@@ -12,14 +12,14 @@
 
 namespace hetccl {
 
-/// What an average divides by. Integers are summed, and the sum is divided by `ranks`. A sum of
-/// floats could overflow though their mean does not. So each is multiplied by `down`, a power of
-/// two of at most 1 / ranks, which is exact unless it makes a denormal, and the sum is divided by
-/// `quotient`, which is above 1/2 and at most 1.
+/// The divisor of an average. Integers are summed, and the sum is divided by `ranks`. A sum of
+/// floats could overflow though their mean does not, so each is first multiplied by `down`, a power
+/// of two of at most 1 / ranks, which is exact unless it makes a denormal. Then the sum is divided
+/// by `quotient`, which is above 1/2 and at most 1.
 struct Divisor {
   constexpr Divisor(uint32_t n, bool is_scaled = false) : ranks(n), scaled(is_scaled) {}
   uint32_t ranks;
-  bool scaled;  ///< floats have been multiplied before: down is 1
+  bool scaled;  ///< floats are already multiplied: down is 1
   [[nodiscard]] constexpr uint64_t power() const { return std::bit_ceil(uint64_t{ranks}); }
   [[nodiscard]] constexpr double down() const {
     return scaled ? 1 : 1 / static_cast<double>(power());
@@ -54,38 +54,38 @@ struct Reduction {
   RedOp op{};
   Divisor divisor = 1;
   Factor factor{};
-  Caching caching = Caching::Keep;  ///< of the result; of hosts alone
-  uint16_t blocks = 0;              ///< of a GPU's kernel, at most; 0: as the device's setting says
-  uint16_t threads = 0;             ///< of a host, at most; 0: as many as it has for this
-  Encoding encoding{};              ///< of the operands that `encoded` names
+  Caching caching = Caching::Keep;  ///< of the result; only on hosts
+  uint16_t blocks = 0;              ///< maximum of a GPU kernel; 0: the device's setting
+  uint16_t threads = 0;             ///< maximum of a host; 0: all that it has
+  Encoding encoding{};              ///< of the operands in `encoded`
   uint32_t encoded = 0;             ///< bit s: source s is encoded; bit kMaxSources: the result is
-  uint32_t salt = 0;                ///< of stochastic codes, and with it
-  uint64_t first_element = 0;       ///< the number of the first element: they decide the rounding
+  uint32_t salt = 0;                ///< for stochastic codes, with first_element
+  uint64_t first_element = 0;       ///< number of the first element, for stochastic codes
   void* residual = nullptr;         ///< of an encoded result; null: none. See reduce_encoded
   [[nodiscard]] bool is_encoded(int source) const { return (encoded >> source & 1U) != 0; }
   [[nodiscard]] bool result_is_encoded() const { return is_encoded(kMaxSources); }
 };
 
-/// InvalidArgument when `reduction` has no sources, too many, a bad type or operator, one that the
-/// type has not, or divides by 0.
+/// Returns InvalidArgument if `reduction` has no sources or too many, a bad type or operator, an
+/// operator that its type lacks, or a divisor of 0.
 [[nodiscard]] Status validate(const Reduction& reduction);
 
-/// Computes a Reduction of any number (>= 1) of sources in host memory, whose factors may differ:
-/// for PreMulSum, `factors` has one per source. Type and operator are valid, divisor is not 0. The
-/// same bits on every processor, whatever the thread's floating-point mode. Past the caches where
-/// that is asked for, and there are at most Reduction::kMaxSources sources.
+/// Computes a reduction of any number (>= 1) of sources in host memory with individual factors: for
+/// PreMulSum, `factors` has one per source. Type and operator must be valid, the divisor not 0.
+/// Gives the same bits on every processor, whatever the thread's floating-point mode. Bypasses the
+/// caches if asked to, and if there are at most Reduction::kMaxSources sources.
 void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
             Divisor divisor, const Factor* factors, Caching caching = Caching::Keep);
-/// The same of at most Reduction::kMaxSources sources.
+/// Computes a reduction of at most Reduction::kMaxSources sources.
 void reduce(const Reduction& reduction);
 
-/// The element that changes nothing, whichever way it is combined: x op identity == x for all x,
-/// bit for bit. Of Avg and PreMulSum, the sum's.
+/// Returns the neutral element: x op identity == x for all x, bit for bit, in either order. For Avg
+/// and PreMulSum, the sum's.
 [[nodiscard]] Factor identity_of(DataType type, RedOp op);
 
-/// Whether 1 / `Divisor::power` is a float of that type; false for integers.
+/// Returns whether 1 / `Divisor::power` is a float of that type; false for integers.
 [[nodiscard]] bool has_down(DataType type, Divisor divisor);
-/// That float, as the factor of a PreMulSum. `type` has it.
+/// Returns that float as the factor of a PreMulSum. Requires `has_down`.
 [[nodiscard]] Factor down_of(DataType type, Divisor divisor);
 
 }  // namespace hetccl

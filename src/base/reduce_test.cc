@@ -75,7 +75,7 @@ TEST_CASE("an identity changes no bit, on either side") {
       };
       combine(left, {identities, values});
       combine(right, {values, identities});
-      combine(alone, {values});  // which makes NaNs canonical, and saturates
+      combine(alone, {values});  // makes NaNs canonical, and saturates
       const std::string what = std::string(name_of(type)) + " " + std::string(name_of(op));
       CHECK_MESSAGE(left == alone, what);
       CHECK_MESSAGE(right == alone, what);
@@ -94,7 +94,7 @@ TEST_CASE("the result may replace any source") {
 TEST_CASE("every 16-bit float is read right, and every rounding boundary is written right") {
   for (const auto& [type, kind] :
        {std::pair{DataType::Float16, kHalf}, std::pair{DataType::BFloat16, kBFloat}}) {
-    // x + y over all x, with y's that produce halves of the last bit; Avg by 3 for odd tails.
+    // Adds y to all x, for y's that produce halves of the last bit; Avg by 3 for odd tails.
     for (int other : {0x0000, 0x8000, 0x0001, 0x03ff, 0x3c00, 0x3c01, 0x7bff, 0x3f80}) {
       std::vector<uint16_t> x(65536), y(65536, static_cast<uint16_t>(other)), expected(65536),
           wide(65536);
@@ -117,8 +117,8 @@ TEST_CASE("every 16-bit float is read right, and every rounding boundary is writ
 }
 
 TEST_CASE("every pair of fp8 numbers reduces to the nearest one of the exact result") {
-  // Two operands of at most 4 significant bits: the exact sum and product need no more than a
-  // double has, and rounding in fp32 first never meets a tie that was none.
+  // Two operands have at most 4 significant bits each: the exact sum and product fit into a double,
+  // and rounding to fp32 first never creates a tie.
   for (const auto& [type, kind] :
        {std::pair{DataType::Float8E4m3, kE4m3}, std::pair{DataType::Float8E5m2, kE5m2}}) {
     std::vector<uint8_t> a(65536), b(65536), expected(65536), result(65536);
@@ -152,13 +152,13 @@ TEST_CASE("the special numbers of fp8") {
   };
   CHECK(sum(DataType::Float8E4m3, 0x7e, 0x7e) == 0x7e);  // 448 + 448 saturates
   CHECK(sum(DataType::Float8E4m3, 0xfe, 0xfe) == 0xfe);
-  CHECK(sum(DataType::Float8E4m3, 0x7e, 0x58) == 0x7e);  // 448 + 16 lies half-way to 480
+  CHECK(sum(DataType::Float8E4m3, 0x7e, 0x58) == 0x7e);  // 448 + 16 is half-way to 480
   CHECK(sum(DataType::Float8E4m3, 0xff, 0x00) == 0x7f);  // NaN, made canonical
   CHECK(sum(DataType::Float8E4m3, 0x01, 0x01) == 0x02);  // denormals
   CHECK(sum(DataType::Float8E4m3, 0x80, 0x80) == 0x80);  // -0
   CHECK(sum(DataType::Float8E5m2, 0x7b, 0x7b) == 0x7b);
-  CHECK(sum(DataType::Float8E5m2, 0x7c, 0x00) == 0x7b);  // infinity saturates too
-  CHECK(sum(DataType::Float8E5m2, 0x7c, 0xfc) == 0x7f);  // and inf - inf is NaN
+  CHECK(sum(DataType::Float8E5m2, 0x7c, 0x00) == 0x7b);  // infinity saturates, too
+  CHECK(sum(DataType::Float8E5m2, 0x7c, 0xfc) == 0x7f);  // inf - inf is NaN
   CHECK(sum(DataType::Float8E5m2, 0xfd, 0x00) == 0x7f);
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("fp8 averages round quotients of every size") {
 }
 
 TEST_CASE("each source has its own factor, multiplied in the type that accumulates") {
-  // fp16: 3 * 0.1 in fp16 rounds; the sum must round once, at the end.
+  // fp16: 3 * 0.1 is not exact in fp16; the sum must round once, at the end.
   const uint16_t x[] = {0x4200, 0x4200};  // 3
   Factor factors[2] = {element_of(DataType::Float16, 0.1), element_of(DataType::Float16, 1e-3)};
   const void* srcs[] = {&x[0], &x[1]};
@@ -226,8 +226,8 @@ double value_of(DataType type, const Factor& element) {
   return type == DataType::Float32 ? single : value;
 }
 
-// Of `n` numbers of a float type, all equal to `value`; `by_hops` as clusters compute it: scaled,
-// added one by one and rounded to the type each time, and divided in the end.
+// Returns the mean of `n` equal numbers of a float type. `by_hops`: as clusters compute it: scaled,
+// added one by one with rounding to the type each time, and divided at the end.
 double mean_of_equals(DataType type, double value, uint32_t n, bool by_hops) {
   const Factor element = element_of(type, value);
   std::vector<const void*> srcs(n, element.element);
@@ -241,7 +241,7 @@ double mean_of_equals(DataType type, double value, uint32_t n, bool by_hops) {
          nullptr);
   Factor factors[] = {down_of(type, n)};
   reduce(result.element, one, 1, 1, type, RedOp::PreMulSum, 1, factors);
-  CHECK(value_of(type, scaled) == value_of(type, result));  // a library's way
+  CHECK(value_of(type, scaled) == value_of(type, result));  // as a library does
   for (uint32_t i = 1; i < n; ++i) {
     const void* pair[] = {result.element, scaled.element};
     reduce(result.element, pair, 2, 1, type, RedOp::Sum, 1, nullptr);
@@ -268,7 +268,7 @@ TEST_CASE("a mean of equal numbers is that number, where their sum overflows, to
       for (const double value : {largest, -largest, largest / 2, 1.0, 0.75, -1.5}) {
         const double mean = mean_of_equals(type, value, n, false);
         CHECK(std::fabs(mean / value - 1) <= (narrow ? 0 : n * ulp));
-        // Each hop rounds once, by half a unit of the last place.
+        // Each hop rounds once, by at most half a unit of the last place.
         CHECK(std::fabs(mean_of_equals(type, value, n, true) / value - 1) <= (n + 1) * ulp / 2);
       }
     }

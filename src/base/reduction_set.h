@@ -1,4 +1,4 @@
-// Which reductions a device or a vendor's library can do: a bit for each type and operator.
+// The reductions that a device or a vendor's library can do: one bit for each type and operator.
 #pragma once
 
 #include <array>
@@ -18,18 +18,19 @@ class ReductionSet {
   /// By operator, in the order of RedOp; bit i is the i-th type in the order of DataType.
   using Masks = std::array<uint16_t, kOps>;
 
-  /// Empty.
+  /// Makes an empty set.
   ReductionSet() = default;
-  /// Every operator with every type to which it applies.
+  /// Returns every operator with every type to which it applies.
   static ReductionSet all();
-  /// Those for which `supports(type, op)`.
+  /// Returns the reductions for which `supports(type, op)`.
   template <typename Supports>
   static ReductionSet where(Supports&& supports);
-  /// From another process; nothing where the length is wrong or a bit stands for no reduction.
+  /// Decodes masks of another process. Returns nothing if the length is wrong or a bit means no
+  /// reduction.
   static std::optional<ReductionSet> from(std::span<const uint64_t> masks);
 
-  /// False for a type or operator that does not exist. Avg and PreMulSum also need Sum, since the
-  /// ranks between clusters add in several steps, and only one of these divides or multiplies.
+  /// Returns false for a type or operator that does not exist. Avg and PreMulSum also need Sum,
+  /// because ranks between clusters add in several steps, of which only one divides or multiplies.
   [[nodiscard]] bool has(DataType type, RedOp op) const;
   [[nodiscard]] const Masks& masks() const { return masks_; }
   ReductionSet& operator&=(const ReductionSet& other);
@@ -37,7 +38,7 @@ class ReductionSet {
 
  private:
   static constexpr size_t kNone = SIZE_MAX;
-  // NCCL's values come first, ours begin at 64.
+  // NCCL's values come first; hetccl's begin at 64.
   static size_t place_of(DataType type) { return place_of(static_cast<uint8_t>(type), 12, kTypes); }
   static size_t place_of(RedOp op) { return place_of(static_cast<uint8_t>(op), 6, kOps); }
   static size_t place_of(size_t value, size_t n_first, size_t n);

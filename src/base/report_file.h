@@ -10,22 +10,22 @@
 
 namespace hetccl {
 
-/// What a pattern's fields stand for.
+/// The values of a pattern's fields.
 struct ReportName {
   int rank = 0;         ///< %r
-  uint64_t number = 0;  ///< %c: of the communicator in its process, from 0
+  uint64_t number = 0;  ///< %c: the communicator's number in its process, from 0
 };
 
-/// Whether every '%' in `pattern` begins %r, %p (the process id), %c or %%.
+/// Returns whether every '%' in `pattern` begins %r, %p (the process id), %c or %%.
 [[nodiscard]] bool is_report_pattern(std::string_view pattern);
-/// The path that `pattern` gives.
+/// Returns the path for `pattern`.
 [[nodiscard]] std::string report_path(std::string_view pattern, const ReportName& name);
-/// Writes the file, of mode 0600, in one step (`replace_file`): a later report of the same name
+/// Writes the file with mode 0600 atomically (`replace_file`). A later report of the same name
 /// replaces an earlier one. SystemError names the path; a link, a FIFO, a device or a folder at
 /// `path` is refused and stays.
 Status write_report(const std::string& path, std::string_view text);
 
-/// Microseconds since the Unix epoch at steady time `when`, by one look at both clocks.
+/// Converts steady time `when` to microseconds since the Unix epoch, by reading both clocks once.
 class WallClock {
  public:
   WallClock();

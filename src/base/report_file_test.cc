@@ -58,7 +58,7 @@ TEST_CASE("a report is its owner's alone, and goes through no link and into no F
   CHECK((info.st_mode & 07777) == 0600);
 
   std::ofstream(victim) << "untouched";
-  // What others may have put where the report, and its draft, are expected.
+  // Obstacles that others may put where the report and its draft are expected.
   std::filesystem::remove(path);
   std::filesystem::create_symlink(victim, path + format(".%d.part", getpid()));
   CHECK(write_report(path, "newer").ok());

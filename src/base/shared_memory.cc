@@ -17,10 +17,10 @@ namespace hetccl {
 
 namespace {
 
-// The token's page stands before the data, so that the data start page-aligned and zeroed.
+// The token has its own page before the data, so that the data begin page-aligned and zeroed.
 constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kMaxBytes = size_t{1} << 40;
-// Nobody can shrink a segment under its readers, which would turn into SIGBUS.
+// Seals the size: shrinking the segment would cause SIGBUS in its readers.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 Result<std::byte*> map(int fd, size_t bytes) {

@@ -1,6 +1,6 @@
-// Memory shared by processes of one host: a memfd, fully allocated (a full machine is an error, not
-// a SIGBUS), which peers open through /proc/<pid>/fd/<fd>. It has no name, so a killed process
-// leaves nothing behind, and /dev/shm may be full or 64 MB small.
+// Memory shared by processes of one host: a memfd, fully allocated (full memory is an error, not a
+// SIGBUS), which peers open through /proc/<pid>/fd/<fd>. It has no name, so a killed process leaves
+// nothing behind, and the size of /dev/shm does not matter.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace hetccl {
 
-/// Names a segment to other processes. Trivially copyable. The token is random and stands in the
-/// segment's first 16 bytes too, so a recycled pid or descriptor is noticed.
+/// Names a segment to other processes. Trivially copyable. The random token is also in the
+/// segment's first 16 bytes, which reveals a recycled pid or descriptor.
 struct SharedMemoryAddress {
   int32_t pid = 0;
   int32_t fd = -1;
@@ -19,11 +19,11 @@ struct SharedMemoryAddress {
   uint8_t token[16] = {};
 };
 
-/// A mapped segment. Move-only. `data()` is page-aligned, zeroed at creation, and `bytes()` long.
+/// A mapped segment. Move-only. `data()` is page-aligned, initially zero, and `bytes()` long.
 class SharedMemory {
  public:
   static Result<SharedMemory> create(size_t bytes);
-  /// SystemError says what /proc refused; InvalidArgument when size or token differ.
+  /// Returns SystemError saying what /proc refused, InvalidArgument if size or token differ.
   static Result<SharedMemory> attach(const SharedMemoryAddress& address);
   SharedMemory() = default;
   SharedMemory(SharedMemory&& other) noexcept;
@@ -34,7 +34,7 @@ class SharedMemory {
   [[nodiscard]] size_t bytes() const { return bytes_; }
   /// Valid on the creating side, until `close_descriptor`.
   [[nodiscard]] SharedMemoryAddress address() const { return address_; }
-  /// After every peer has attached: the mapping stays, nobody else can attach.
+  /// Call after every peer has attached: the mapping stays, but nobody else can attach.
   void close_descriptor();
 
  private:

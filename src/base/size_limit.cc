@@ -29,7 +29,7 @@ SizeSignalBlocked::SizeSignalBlocked() : was_pending_(is_pending()) {
   pthread_sigmask(SIG_BLOCK, &set, &before_);
 }
 
-// The signal of this thread's own writes is taken back; one that waited before stays.
+// Takes back the signal of this thread's own writes; one that was pending before stays.
 SizeSignalBlocked::~SizeSignalBlocked() {
   const int saved = errno;
   const sigset_t set = size_signal();

@@ -1,4 +1,4 @@
-// Growing files under a limit of their size (ulimit -f), which by default ends the process.
+// Grows files under a size limit (ulimit -f), which by default kills the process.
 #pragma once
 
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 namespace hetccl {
 
-/// While it lives, growing a file beyond the limit is EFBIG on this thread, not the signal SIGXFSZ.
+/// While it lives, growing a file beyond the limit returns EFBIG on this thread instead of SIGXFSZ.
 class SizeSignalBlocked {
  public:
   SizeSignalBlocked();
@@ -22,7 +22,7 @@ class SizeSignalBlocked {
   bool was_pending_ = false;
 };
 
-/// As `system_error`; of EFBIG it names the limit.
+/// Like `system_error`, but names the limit for EFBIG.
 Status size_error(std::string_view what, int errno_value);
 
 }  // namespace hetccl

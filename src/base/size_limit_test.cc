@@ -21,7 +21,8 @@ bool names_the_limit(const Status& status) {
              std::string::npos;
 }
 
-// In a process with the limit and the signal's own effect, which ends it: 0 if all is well.
+// Runs in a process with the limit and the signal's default effect, which kills it. Returns 0 on
+// success.
 int grow_beyond_the_limit(const std::string& path) {
   signal(SIGXFSZ, SIG_DFL);
   const rlimit limit{1 << 20, 1 << 20};

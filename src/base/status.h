@@ -1,5 +1,5 @@
-// Error handling inside hetccl: a Status, or a Result<T> that holds a value or a Status.
-// Context is added on the way up: `HETCCL_TRY(connect(...).with("connecting to rank 3"))`.
+// Error handling inside hetccl: a Status, or a Result<T> that holds a value or a Status. Callers
+// add context on the way up: `HETCCL_TRY(connect(...).with("connecting to rank 3"))`.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace hetccl {
 
-/// What kind of failure; the C API maps each to one return code.
+/// The kind of failure. The C API maps each to one return code.
 enum class ErrorCode {
   Ok,
-  InvalidArgument,  ///< a value the caller passed is wrong
+  InvalidArgument,  ///< the caller passed a wrong value
   InvalidUsage,     ///< calls in the wrong order, or ranks that disagree
   SystemError,      ///< the operating system or a loaded library refused
   InternalError,    ///< a broken invariant of hetccl: always a bug
@@ -23,7 +23,7 @@ enum class ErrorCode {
   Unsupported,      ///< not available on this device, type or build
 };
 
-/// A name for messages, e.g. "invalid argument".
+/// Returns a name for error texts, e.g. "invalid argument".
 std::string_view code_name(ErrorCode code);
 
 /// Success, or a code with a message for the user. Success costs one null pointer.
@@ -39,9 +39,9 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool ok() const { return !rep_; }
   [[nodiscard]] ErrorCode code() const { return rep_ ? rep_->code : ErrorCode::Ok; }
-  /// The message without the code; empty on success.
+  /// Returns the message without the code; empty on success.
   [[nodiscard]] const std::string& message() const;
-  /// "<context>: <message>"; success stays success.
+  /// Returns "<context>: <message>"; success stays success.
   [[nodiscard]] Status with(std::string_view context) const;
 
  private:
@@ -52,14 +52,14 @@ class [[nodiscard]] Status {
   std::unique_ptr<Rep> rep_;
 };
 
-/// An error whose message is printf-formatted.
+/// Makes an error with a printf-formatted message.
 [[gnu::format(printf, 2, 3)]] Status error(ErrorCode code, const char* format, ...);
-/// SystemError "<what>: <strerror(errno_value)>".
+/// Makes a SystemError "<what>: <strerror(errno_value)>".
 Status system_error(std::string_view what, int errno_value);
-/// printf into a std::string.
+/// Formats like printf into a std::string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* format, ...);
 
-/// A value or the reason why there is none.
+/// A value, or the reason why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -82,7 +82,7 @@ class [[nodiscard]] Result {
 
 #define HETCCL_CONCAT_(a, b) a##b
 #define HETCCL_CONCAT(a, b) HETCCL_CONCAT_(a, b)
-/// Returns from the enclosing function when `expression` is not ok.
+/// Returns from the enclosing function if `expression` is not ok.
 #define HETCCL_TRY(expression)                   \
   do {                                           \
     ::hetccl::Status try_status_ = (expression); \

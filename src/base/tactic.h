@@ -1,4 +1,4 @@
-// How a vendor's library runs a collective, where it lets itself be told.
+// How a vendor's library runs a collective, if it can be told.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace hetccl {
 enum class LibraryCall : uint8_t { Broadcast, Reduce, AllGather, ReduceScatter, AllReduce };
 inline constexpr size_t kLibraryCalls = 5;
 
-/// A request to the library for one call. All ranks of its communicator make the same.
+/// A request to the library for one call. All ranks of its communicator make the same one.
 struct Tactic {
   /// NCCL_ALGO_*; NCCL before 2.23 and RCCL have no PAT.
   enum Algorithm : int { kTree, kRing, kCollnetDirect, kCollnetChain, kNvls, kNvlsTree, kPat };
@@ -19,22 +19,22 @@ struct Tactic {
   enum Protocol : int { kLl, kLl128, kSimple };
   static constexpr int kAlgorithms = 7, kProtocols = 3;
 
-  uint8_t algorithm = 0;  ///< 1 + NCCL's number of it; 0: the library's choice
+  uint8_t algorithm = 0;  ///< 1 + NCCL's number; 0: the library's choice
   uint8_t protocol = 0;   ///< likewise
-  uint16_t channels = 0;  ///< at most; 0: the library's choice
+  uint16_t channels = 0;  ///< maximum; 0: the library's choice
   bool operator==(const Tactic&) const = default;
 };
 
-/// Whether the library limits the channels asked for to those that the communicator has. With
-/// CollNet's algorithms, and with NVLS's over several nodes, it does not.
+/// Returns whether the library limits requested channels to those of the communicator. With
+/// CollNet's algorithms, and NVLS's over several nodes, it does not.
 inline bool takes_channels(int algorithm) {
   return algorithm == Tactic::kTree || algorithm == Tactic::kRing || algorithm == Tactic::kPat;
 }
 
-/// Which pairs of algorithm and protocol a library's communicator can be told to use.
+/// The pairs of algorithm and protocol that a library's communicator can be told to use.
 class Tactics {
  public:
-  /// NCCL's numbers, which may be any: those that are none are left out.
+  /// Takes any of NCCL's numbers and ignores unknown ones.
   void add(LibraryCall call, int algorithm, int protocol) {
     if (is_pair(algorithm, protocol)) bits_[index_of(call)] |= bit_of(algorithm, protocol);
   }
@@ -42,11 +42,12 @@ class Tactics {
     return is_pair(algorithm, protocol) &&
            (bits_[index_of(call)] & bit_of(algorithm, protocol)) != 0;
   }
-  /// A digest of the costs that the library expects: other links or settings, another digest.
+  /// Returns a digest of the costs that the library expects. Other links or settings give another
+  /// digest.
   [[nodiscard]] uint64_t costs() const { return costs_; }
   void add_costs(uint64_t digest) { costs_ = (costs_ * kPrime) ^ digest; }
   [[nodiscard]] bool empty() const { return bits_ == Bits{}; }
-  /// Leaves what both have.
+  /// Keeps what both have.
   Tactics& operator&=(const Tactics& other) {
     for (size_t i = 0; i < kLibraryCalls; ++i) bits_[i] &= other.bits_[i];
     add_costs(other.costs_);

@@ -11,7 +11,8 @@
 namespace hetccl {
 namespace {
 
-// A new thread inherits the mask; in a destructor, since starting one may throw.
+// Blocks signals, since a new thread inherits the mask. Restores in a destructor, because starting
+// a thread may throw.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

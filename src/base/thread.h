@@ -1,4 +1,4 @@
-// Threads of a library that lives in other people's processes.
+// Starts threads of a library that lives in other people's processes.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace hetccl {
 
-/// A thread that takes none of the process's signals: they belong to the user's threads. Faults of
-/// its own are told as everywhere. `name`: a literal of at most 15 characters, what debuggers show.
-/// SystemError where the process may have no more threads, or the machine has no memory for one.
+/// Starts a thread that takes none of the process's signals, because they belong to the user's
+/// threads. It still receives its own faults. `name`: a literal of at most 15 characters, shown by
+/// debuggers. Returns SystemError if the process may have no more threads, or memory is short.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
 }  // namespace hetccl

@@ -1,4 +1,4 @@
-// The value types that every seam speaks: element types, reductions, collectives, call signatures.
+// The value types that every seam uses: element types, reductions, collectives, call signatures.
 #pragma once
 
 #include <array>
@@ -28,9 +28,9 @@ enum class DataType : uint8_t {
   Uint16 = 65,
 };
 
-/// Values 0 to 4 equal NCCL's and RCCL's, where PreMulSum has no fixed one. Avg divides the sum of
-/// all ranks by their number, once; integers truncate toward zero. PreMulSum multiplies each rank's
-/// elements by that rank's own factor before the sum. Band, Bor and Bxor combine the bits of
+/// Values 0 to 4 equal NCCL's and RCCL's; these have no fixed value for PreMulSum. Avg divides the
+/// sum of all ranks by their number, once; integers truncate toward zero. PreMulSum multiplies each
+/// rank's elements by that rank's own factor before the sum. Band, Bor and Bxor combine the bits of
 /// integers.
 enum class RedOp : uint8_t {
   Sum = 0,
@@ -44,15 +44,15 @@ enum class RedOp : uint8_t {
   Bxor = 66,
 };
 
-/// The factor of a PreMulSum: one element of the call's type, in the first bytes as in memory.
+/// The factor of a PreMulSum: one element of the call's type, stored in the first bytes.
 struct Factor {
   alignas(8) uint8_t element[8] = {};
 };
 
-/// A reduction as one rank calls it. Ranks agree on `op`; each has a factor of its own.
+/// A rank's reduction. Ranks agree on `op`; each has its own factor.
 struct Reducer {
   RedOp op{};
-  Factor factor{};  ///< PreMulSum
+  Factor factor{};  ///< for PreMulSum
 };
 
 enum class Collective : uint8_t {
@@ -65,32 +65,32 @@ enum class Collective : uint8_t {
   Gather,
   Scatter,
   AllToAll,
-  PointToPoint,  ///< a message from one rank to another, for headers and texts; no plan has it
+  PointToPoint,  ///< a message between two ranks, for headers and texts; has no plan
 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 [[nodiscard]] size_t size_of(DataType type);
-/// "float32", "sum", "all_reduce", "float8_e4m3": the names that messages, JSON and the command
-/// line use.
+/// Return "float32", "sum", "all_reduce", "float8_e4m3": the names in error texts, JSON and the
+/// command line.
 [[nodiscard]] std::string_view name_of(DataType type);
 [[nodiscard]] std::string_view name_of(RedOp op);
 [[nodiscard]] std::string_view name_of(Collective collective);
-/// The collective of that name.
+/// Returns the collective of that name.
 [[nodiscard]] std::optional<Collective> parse_collective(std::string_view name);
-/// "all_reduce, reduce_scatter, …", for messages.
+/// Returns "all_reduce, reduce_scatter, …", for error texts.
 [[nodiscard]] std::string collective_names();
-/// Does it combine elements of several ranks?
+/// Returns whether it combines elements of several ranks.
 [[nodiscard]] bool reduces(Collective collective);
-/// Does one rank differ from the others?
+/// Returns whether one rank differs from the others.
 [[nodiscard]] bool is_rooted(Collective collective);
 [[nodiscard]] bool is_valid(DataType type);
 [[nodiscard]] bool is_valid(RedOp op);
 [[nodiscard]] bool is_integer(DataType type);
 [[nodiscard]] bool is_bitwise(RedOp op);
-/// Can `op` combine elements of `type`? Both are valid.
+/// Returns whether `op` can combine elements of `type`. Both must be valid.
 [[nodiscard]] bool applies(RedOp op, DataType type);
 
-/// How floats are encoded on their way between clusters; see base/encoding.h.
+/// The encoding of floats between clusters; see base/encoding.h.
 enum class Format : uint8_t { None, Int8, Int4, E4m3, E5m2 };
 inline constexpr std::array kFormats = {Format::Int8, Format::Int4, Format::E4m3, Format::E5m2};
 struct Encoding {
@@ -102,12 +102,12 @@ struct Encoding {
   auto operator<=>(const Encoding&) const = default;
 };
 
-/// What one rank asked for; ranks whose signatures differ get an error that shows both.
-/// `count` is NCCL's: all_reduce, broadcast and reduce the elements of the buffer, all_gather the
-/// elements that each rank sends, reduce_scatter the elements that each rank receives, gather,
-/// scatter and all_to_all the elements from one rank to another; 0 for barrier. Where blocks are
-/// `uneven` ("all_gather_v"): all_gather and reduce_scatter the elements of all ranks, the others
-/// 0, since only the two ends of a block know its length.
+/// One rank's request. If signatures of ranks differ, the error shows both. `count` is NCCL's: for
+/// all_reduce, broadcast and reduce the elements of the buffer; for all_gather the elements that
+/// each rank sends; for reduce_scatter those that each rank receives; for gather, scatter and
+/// all_to_all those from one rank to another; 0 for barrier. If blocks are `uneven`
+/// ("all_gather_v"): for all_gather and reduce_scatter the elements of all ranks, for others 0,
+/// because only the two ends of a block know its length.
 struct Signature {
   Collective collective{};
   DataType type{};
@@ -118,9 +118,9 @@ struct Signature {
   Encoding encoding{};  ///< between clusters
   bool operator==(const Signature&) const = default;
 };
-/// "all_gather", or "all_gather_v" of an uneven one.
+/// Returns "all_gather", or "all_gather_v" for an uneven one.
 [[nodiscard]] std::string name_of(const Signature& call);
-/// "all_reduce (10 float32, sum)"; with its place in the communicator's sequence "all_reduce #3 (10
+/// Returns "all_reduce (10 float32, sum)"; with its number in the communicator, "all_reduce #3 (10
 /// float32, sum)".
 [[nodiscard]] std::string describe(const Signature& call);
 [[nodiscard]] std::string describe(const Signature& call, uint64_t sequence);

@@ -11,7 +11,7 @@ namespace hetccl {
 
 namespace {
 
-// A full pipe means that the sleeper has been rung already, so EAGAIN is success.
+// A full pipe means that the sleeper was already rung, so EAGAIN is success.
 void write_byte(int fd) {
   const char byte = 1;
   while (write(fd, &byte, 1) < 0 && errno == EINTR) {
@@ -51,7 +51,7 @@ WakerAddress Waker::address() const {
 
 Result<RemoteWaker> RemoteWaker::open(WakerAddress address) {
   const std::string path = format("/proc/%d/fd/%d", address.pid, address.fd);
-  // Opened for reading too: a pipe that keeps a reader never raises SIGPIPE when its owner is gone.
+  // Open it for reading, too: a pipe with a reader never raises SIGPIPE when its owner is gone.
   const int fd = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return system_error("cannot open the waker of process " + path, errno);
   struct stat info{};

@@ -1,6 +1,6 @@
-// How a sleeping progress engine is woken by a peer of the same host: a pipe whose write end the
-// peer opens through /proc/<pid>/fd/<fd>. Ringing costs a system call, so peers ring only when
-// shared memory says that the other sleeps.
+// Lets a peer of the same host wake a sleeping progress engine: the peer opens the write end of a
+// pipe through /proc/<pid>/fd/<fd>. Ringing costs a system call, so peers only ring if shared
+// memory says that the other sleeps.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace hetccl {
 
-/// Names a Waker to other processes of the host. Trivially copyable: it travels in shared memory
+/// Names a Waker to other processes of the host. Trivially copyable: it is sent in shared memory
 /// and in frames.
 struct WakerAddress {
   int32_t pid = 0;
@@ -22,7 +22,7 @@ class Waker {
  public:
   static Result<std::unique_ptr<Waker>> create();
   ~Waker();
-  /// Readable once rung: put it into poll/epoll.
+  /// Returns a descriptor that polls readable once rung.
   [[nodiscard]] int fd() const { return read_fd_; }
   void ring();
   /// Forgets the rings so far.
@@ -37,7 +37,7 @@ class Waker {
 /// The ringing side. Move-only, thread-safe.
 class RemoteWaker {
  public:
-  /// SystemError where /proc refuses (another user, another PID namespace).
+  /// Returns SystemError if /proc refuses (another user, another PID namespace).
   static Result<RemoteWaker> open(WakerAddress address);
   RemoteWaker() = default;
   RemoteWaker(RemoteWaker&& other) noexcept;
@@ -49,9 +49,9 @@ class RemoteWaker {
   int fd_ = -1;
 };
 
-/// A source that peers of the same host advance through shared memory. Before it sleeps the engine
-/// arms every source, polls everything once more, and only then waits on its Waker; an armed source
-/// is rung by the peer that advances it.
+/// A source that peers of the same host advance through shared memory. Before the engine sleeps it
+/// arms every source, polls everything once more, and only then waits on its Waker. A peer that
+/// advances an armed source rings it.
 class ShmSource {
  public:
   virtual ~ShmSource() = default;

@@ -34,7 +34,7 @@ Client::Client(std::shared_ptr<Loop> loop, std::shared_ptr<Clients> clients, Inv
       invitation_(std::move(invitation)),
       options_(std::move(options)) {}
 
-// The control thread uses this object until it has left: without memory it waits for some.
+// The control thread uses this object until it has left, so wait for memory if there is none.
 Client::~Client() {
   for (;;) {
     try {
@@ -46,7 +46,7 @@ Client::~Client() {
   }
 }
 
-// --- on the caller's thread ---
+// --- On the caller's thread ---
 
 Status Client::join(net::Wire connected, TimePoint deadline) {
   const JoinOptions& mine = options_.join;
@@ -59,7 +59,7 @@ Status Client::join(net::Wire connected, TimePoint deadline) {
     connect(std::move(*wire), std::move(frame));
   });
   if (!posted) return shut_down();
-  // The coordinator's own verdict names who is missing, so it gets a little longer.
+  // Wait a little longer than the coordinator, whose own verdict names the missing ranks.
   std::unique_lock lock(mutex_);
   return wait(lock, deadline + milliseconds(options_.liveness_ms), joined_);
 }
@@ -69,7 +69,7 @@ Status Client::wait(std::unique_lock<std::mutex>& lock, TimePoint deadline, cons
   if (arrived) return {};
   if (!ended_.ok()) return ended_;
   if (left_) return left_status();
-  // The coordinator may still act on what this rank sent, so its state is not known any more.
+  // The coordinator may still act on what this rank sent, so this rank's state is unknown.
   ended_ = error(ErrorCode::Timeout, "the coordinator did not answer in time");
   return ended_;
 }
@@ -126,7 +126,7 @@ void Client::report_stall(const Stall& stall) {
   send_report(alone, encode(stall));
 }
 
-// `failure` is the cause when there is no coordinator any more.
+// `failure` is the cause if there is no coordinator any more.
 void Client::send_report(const Failure& failure, Bytes frame) {
   loop_->post([this, failure, frame = std::move(frame)]() mutable {
     if (reported_) return;
@@ -152,8 +152,8 @@ Status Client::tell(int to, Bytes note) {
     if (left_) return left_status();
     if (!ended_.ok()) return ended_;
   }
-  // `on_note` may tell while another thread leaves: the task then runs behind that of `leave`,
-  // perhaps after the session is gone. `clients` says whether it is.
+  // Another thread may leave during `on_note`; then this task runs after that of `leave`, perhaps
+  // after the session is gone. `clients` tells.
   const bool posted = loop_->post([this, clients = clients_, to, note = std::move(note)] {
     if (!clients->contains(this) || !connection_) return;
     connection_->send_note(std::make_shared<const Bytes>(encode(FrameType::Note, Note{to, note})));
@@ -172,7 +172,7 @@ void Client::leave(uint64_t called) {
       try {
         connection->send(encode_number(FrameType::Leave, called));
         connection->finish();
-      } catch (...) {  // no memory: to the others this rank is lost
+      } catch (...) {  // out of memory: the others count this rank as lost
         connection->close();
       }
     }
@@ -182,9 +182,9 @@ void Client::leave(uint64_t called) {
   });
 }
 
-// --- on the control thread ---
+// --- On the control thread ---
 
-// Until it stands among `clients_` nobody else fails it.
+// Until it is in `clients_`, nothing else reports its failure.
 void Client::connect(net::Wire wire, Bytes join_frame) {
   try {
     connect_or_throw(std::move(wire), std::move(join_frame));
@@ -248,7 +248,7 @@ void Client::on_welcome(const Welcome& welcome) {
 bool Client::on_gathered(const Gathered& piece) {
   const auto n = static_cast<uint64_t>(n_ranks());
   std::lock_guard lock(mutex_);
-  // A caller that gave up (it was told so) still gets the answer: there is nobody to take it.
+  // A caller that gave up still gets the answer; drop it.
   if (!gather_.active) return true;
   const bool expected = piece.sequence == gather_.sequence && !gather_.done &&
                         piece.expanded <= n * (kMaxContribution + kPartHeader) &&
@@ -292,8 +292,8 @@ void Client::on_closed(const std::string& why) {
   lose_coordinator(why);
 }
 
-// The coordinator has gone in peace: nothing can be exchanged or arbitrated any more, and a failure
-// that this rank sees is its own to name.
+// Handles the coordinator's orderly departure: no exchange or arbitration is possible any more, and
+// this rank reports failures itself.
 void Client::on_farewell() {
   stop_ticking();
   if (connection_) connection_->close();
@@ -344,7 +344,7 @@ void Client::tick() {
     return lose_coordinator(format("silent for %lld ms (stopped, hung or cut off)",
                                    static_cast<long long>(liveness.count())));
   }
-  if (!connection_) return;  // that last look found its end
+  if (!connection_) return;  // the last look found the connection's end
   if (unanswered_) {
     unanswered_->check(loop_->now(), TimePoint::min(), period);
     if (unanswered_->length() >= liveness) {
@@ -368,7 +368,7 @@ void Client::stop_ticking() {
   tick_timer_.reset();
 }
 
-// What waits ends; the connection stays, so that the coordinator can be told why.
+// Ends the waiting calls. The connection stays, to tell the coordinator why.
 void Client::on_cancel() {
   stop_watching_cancel();
   std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
-// A rank's side of the control plane: the Session that `join` returns. Calls come from the user's
-// threads; everything that touches the connection runs on the control thread.
+// A rank's side of the control plane: the Session that `join` returns. Users' threads make the
+// calls; only the control thread touches the connection.
 #pragma once
 
 #include <condition_variable>
@@ -27,19 +27,19 @@ class Client final : public Session, private Connection::Owner {
     JoinOptions join;
     int64_t liveness_ms = 0;
     uint64_t service = 0;
-    net::Secret secret;  ///< of the job, the file's mixed in
+    net::Secret secret;  ///< the job's, with the file's mixed in
   };
   Client(std::shared_ptr<Loop> loop, std::shared_ptr<Clients> clients, Invitation invitation,
          Options options);
   ~Client() override;
 
-  /// Blocks until every rank has joined over `connected`, or the answer is an error.
+  /// Blocks until every rank has joined over `connected`, or returns the error in the answer.
   Status join(net::Wire connected, TimePoint deadline);
-  /// The Service ends before this session: fails what waits, says nothing to the coordinator. On
-  /// the control thread.
+  /// The Service ends before this session: fails waiting calls without telling the coordinator.
+  /// Called on the control thread.
   void abandon();
-  /// This process's control plane cannot go on: ends the communicator on all ranks. On the control
-  /// thread.
+  /// This process's control plane cannot continue: ends the communicator on all ranks. Called on
+  /// the control thread.
   void give_up(const Status& why);
 
   [[nodiscard]] int rank() const override { return options_.join.rank; }
@@ -90,7 +90,7 @@ class Client final : public Session, private Connection::Owner {
   const Invitation invitation_;
   const Options options_;
 
-  // The control thread's own.
+  // Used by the control thread only.
   std::shared_ptr<Connection> connection_;
   Welcome coordinator_;
   bool farewell_ = false;
@@ -103,7 +103,7 @@ class Client final : public Session, private Connection::Owner {
   std::condition_variable changed_;
   bool joined_ = false;
   bool left_ = false;
-  Status ended_;  // why nothing more can be exchanged
+  Status ended_;  // why no more exchange is possible
   bool failed_ = false;
   Gather gather_;
 };

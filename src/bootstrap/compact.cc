@@ -6,7 +6,7 @@ namespace hetccl::bootstrap {
 
 namespace {
 
-// Below this the saving is less than a network packet.
+// Below this, less than a network packet is saved.
 constexpr size_t kWorthwhile = 1024;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A gather's bytes as they travel. Ranks describe themselves in much the same words, and every rank
-// gets the words of all: deflated, those of a thousand ranks are a tenth as long.
+// Compresses a gather's bytes. Every rank gets the descriptions of all ranks, which are much alike:
+// deflated, those of a thousand ranks are a tenth as long.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace hetccl::bootstrap {
 
-/// `bytes` deflated, or as they are where that is no shorter.
+/// Returns `bytes` deflated, or unchanged if that is no shorter.
 Bytes compact(Bytes bytes);
-/// What `compact` was given, `expanded_bytes` long; nullopt where it cannot have been. Never holds
-/// more than `expanded_bytes`.
+/// Returns the input of `compact`, which was `expanded_bytes` long; nullopt if there is no such
+/// input. Never holds more than `expanded_bytes`.
 std::optional<Bytes> expand(Bytes compacted, size_t expanded_bytes);
 
 }  // namespace hetccl::bootstrap

@@ -10,7 +10,7 @@ namespace hetccl::bootstrap {
 namespace {
 
 constexpr size_t kReadBytes = 65'536;
-constexpr int kReadsPerTurn = 16;  // then other connections have theirs
+constexpr int kReadsPerTurn = 16;  // then other connections get their turn
 constexpr std::chrono::seconds kFinishTime(1);
 
 }  // namespace
@@ -88,7 +88,7 @@ void Connection::close() {
   if (finish_timer_) loop_.cancel(*finish_timer_);
   finish_timer_.reset();
   if (!is_open()) return;
-  const auto self = shared_from_this();  // the loop's reference goes with the watch
+  const auto self = shared_from_this();  // the watch holds the loop's reference
   loop_.unwatch(watch_, wire_.fd());
   wire_.reset();
   clear_outgoing();
@@ -157,8 +157,8 @@ void Connection::flush() {
     const net::Io result = wire_.write({&from, 1}, &n, outgoing_.size() > 1);
     if (result == net::Io::Blocked) break;
     if (result == net::Io::Failed) {
-      // The peer is gone. What it said before it went may still wait to be read, its reason above
-      // all, so the reading side finds the end.
+      // The peer is gone, but its last messages, which give the reason, may be unread. So let the
+      // reading side find the end.
       clear_outgoing();
       break;
     }

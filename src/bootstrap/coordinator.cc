@@ -53,7 +53,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
     });
     return {};
   }
-  /// Reads what has come, which may prove the newcomer or end it.
+  /// Reads what has arrived, which may prove the newcomer or end it.
   void look() {
     if (fd_.valid()) on_ready();
   }
@@ -149,7 +149,7 @@ void Coordinator::accept_waiting() {
   for (size_t i = 0; i < kAcceptsPerTurn; ++i) {
     auto accepted = net::accept(listener_);
     if (!accepted.ok()) {
-      // Its descriptor is closed before the next round, in which the listener is ready again.
+      // Its descriptor closes before the next round, in which the listener is ready again.
       if (drop_one("it had not proven itself when descriptors ran out")) return;
       if (reserve_descriptors(kAcceptsPerTurn).ok()) accepted = net::accept(listener_);
       if (!accepted.ok()) return pause_accepting(accepted.status());
@@ -160,14 +160,15 @@ void Coordinator::accept_waiting() {
   }
 }
 
-// Newcomers that have proven themselves are ranks of a job here and stay, however many.
+// Drops unproven newcomers. Proven ones are ranks of a job here and stay, however many.
 void Coordinator::make_room() {
   while (newcomers_.size() >= kMaxNewcomers) {
     if (!drop_one("it had not proven itself when many others came")) return;
   }
 }
 
-// False where all are proven. Reads before it drops: the proof may have come.
+// Drops an unproven newcomer; reads from it first, because its proof may have come. Returns false
+// if all are proven.
 bool Coordinator::drop_one(const char* why) {
   const auto name = unproven_.next_to_drop();
   if (!name) return false;
@@ -177,7 +178,7 @@ bool Coordinator::drop_one(const char* why) {
   return true;
 }
 
-// Out of descriptors: without a pause the waiting connection would keep the thread spinning.
+// Pauses when descriptors run out: otherwise the pending connection would keep the thread spinning.
 void Coordinator::pause_accepting(const Status& why) {
   if (const TimePoint now = loop_.now(); now >= complains_from_) {
     complains_from_ = now + kComplainPause;
@@ -200,7 +201,7 @@ void Coordinator::admit(Fd fd) {
   const Status started = newcomer->start(deadline);
   if (!started.ok()) return;
   newcomers_.emplace(name, newcomer);
-  newcomer->look();  // its hello has mostly come with it
+  newcomer->look();  // its hello usually comes with the connection
 }
 
 const net::Key* Coordinator::key_of(const net::Hello& hello) const {
@@ -211,14 +212,18 @@ const net::Key* Coordinator::key_of(const net::Hello& hello) const {
   if (const auto job = jobs_.find(hello.communicator); job != jobs_.end()) {
     return &job->second.key;
   }
-  for (const Ended& ended : ended_) {
-    if (ended.communicator == hello.communicator) return &ended.key;
-  }
-  return nullptr;
+  const Ended* ended = find_ended(hello.communicator);
+  return ended != nullptr ? &ended->key : nullptr;
 }
 
-// A rank of the job that is set differently ends it. One that has another secret file cannot prove
-// that it is of the job: should it be, the others learn of it when they miss it.
+const Coordinator::Ended* Coordinator::find_ended(uint64_t communicator) const {
+  const auto is_it = [&](const Ended& ended) { return ended.communicator == communicator; };
+  const auto found = std::ranges::find_if(ended_, is_it);
+  return found != ended_.end() ? &*found : nullptr;
+}
+
+// Ends the job if one of its ranks has other settings. A rank with another secret file cannot prove
+// that it belongs to the job; if it does, the others learn of it when it is missing.
 void Coordinator::on_disagreement(const net::Hello& hello, bool proven, const Status& why) {
   const auto entry = jobs_.find(hello.communicator);
   if (entry == jobs_.end()) return;
@@ -234,16 +239,21 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
     const std::shared_ptr<Job> job = entry->second.job;  // joining may end it
     return job->join(std::move(connection), std::move(join));
   }
-  const auto ended = std::find_if(ended_.begin(), ended_.end(), [&](const Ended& candidate) {
-    return candidate.communicator == communicator;
-  });
-  connection->send(
-      encode(FrameType::Failed, ended != ended_.end() ? ended->answer : job_is_over()));
+  const Ended* ended = find_ended(communicator);
+  connection->send(encode(FrameType::Failed, ended != nullptr ? ended->answer : job_is_over()));
   connection->finish();
 }
 
 void Coordinator::open_door(uint64_t number, net::Key key, OnKnock on_knock) {
   doors_.emplace(number, Door{std::move(key), std::move(on_knock)});
+}
+
+void Coordinator::close_door(uint64_t number) {
+  auto door = doors_.extract(number);
+  if (door.empty()) return;
+  remember({number,
+            std::move(door.mapped().key),
+            {ErrorCode::RemoteError, -1, "whoever opened at this id has closed"}});
 }
 
 void Coordinator::withdraw(uint64_t communicator) {
@@ -255,11 +265,15 @@ void Coordinator::withdraw(uint64_t communicator) {
 
 void Coordinator::knock(uint64_t number, Connection& connection, std::span<const uint8_t> words) {
   const auto door = doors_.find(number);
-  const Status answer = door != doors_.end()
-                            ? door->second.on_knock(words)
-                            : error(ErrorCode::InvalidUsage, "nobody opens at this id");
-  connection.send(answer.ok() ? encode_empty(FrameType::Heard)
-                              : encode(FrameType::Failed, {answer.code(), -1, answer.message()}));
+  if (door == doors_.end()) {
+    const Failure nobody = {ErrorCode::InvalidUsage, -1, "nobody opens at this id"};
+    const Ended* ended = find_ended(number);
+    connection.send(encode(FrameType::Failed, ended != nullptr ? ended->answer : nobody));
+  } else if (const Status answer = door->second.on_knock(words); answer.ok()) {
+    connection.send(encode_empty(FrameType::Heard));
+  } else {
+    connection.send(encode(FrameType::Failed, {answer.code(), -1, answer.message()}));
+  }
   connection.finish();
 }
 
@@ -268,11 +282,15 @@ void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& fa
   if (entry == jobs_.end()) return;
   Entry& over = finished_.insert(jobs_.extract(entry)).position->second;
   clear_soon();
-  ended_.push_back({communicator, over.key, failure.value_or(job_is_over())});
+  remember({communicator, over.key, failure.value_or(job_is_over())});
+}
+
+void Coordinator::remember(Ended ended) {
+  ended_.push_back(std::move(ended));
   if (ended_.size() > kRememberedEnds) ended_.pop_front();
 }
 
-// What may be on the call stack goes in the loop's next round.
+// Defers destruction to the loop's next round, because the objects may be on the call stack.
 void Coordinator::clear_soon() {
   loop_.at(loop_.now(), [this] {
     finished_.clear();
@@ -281,7 +299,7 @@ void Coordinator::clear_soon() {
 }
 
 void Coordinator::fail_all(const Status& why) {
-  std::vector<std::shared_ptr<Job>> all;  // which end meanwhile
+  std::vector<std::shared_ptr<Job>> all;  // they end meanwhile
   for (const auto& [communicator, entry] : jobs_) all.push_back(entry.job);
   for (const auto& job : all) job->fail({why.code(), -1, "the coordinator: " + why.message()});
 }

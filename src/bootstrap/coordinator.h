@@ -1,6 +1,6 @@
-// The listening side of a Service: proves newcomers' knowledge of a secret, one state machine each,
-// and hands them to the Job they name. Strangers are bounded in number and time, so they delay
-// nobody. Lives on the control thread.
+// The listening side of a Service. It checks that newcomers know a secret, with one state machine
+// each, and hands them to the Job they name. Strangers are bounded in number and time, so they
+// delay nobody. Lives on the control thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace hetccl::bootstrap {
 
-/// net::Hello::purpose of the control plane.
+/// The control plane's net::Hello::purpose.
 inline constexpr uint32_t kPurpose = 1;
 
 class Coordinator {
@@ -36,21 +36,22 @@ class Coordinator {
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  /// Expects the ranks of a new communicator; `where` are the addresses that its id names.
+  /// Expects the ranks of a new communicator. `where` are the addresses in its id.
   void add(uint64_t communicator, net::Key key, std::string where);
-  /// Ends a communicator, for those of its ranks that have come.
+  /// Ends a communicator for those of its ranks that have come.
   void withdraw(uint64_t communicator);
-  /// Hands the words of everybody who knocks there to `on_knock`, and its answer back.
+  /// Passes each knock to `on_knock`, and its answer back.
   void open_door(uint64_t number, net::Key key, OnKnock on_knock);
-  void close_door(uint64_t number) { doors_.erase(number); }
-  /// Takes leave of all ranks and stops listening. `abandoned`: by communicator, a rank of this
-  /// process that has not left.
+  /// Answers later knocks with an error, as long as the door is among the latest few that closed.
+  void close_door(uint64_t number);
+  /// Tells all ranks that it leaves, and stops listening. `abandoned`: by communicator, a rank of
+  /// this process that has not left.
   void farewell(const std::map<uint64_t, int32_t>& abandoned);
-  /// Ends every communicator with that cause: this process cannot go on.
+  /// Ends every communicator with that cause, because this process cannot continue.
   void fail_all(const Status& why);
-  /// Whether ranks of this process's Service have not left yet.
+  /// Returns whether ranks of this process's Service have not left yet.
   [[nodiscard]] bool has_local_ranks() const;
-  /// Communicators that have not ended, and open doors.
+  /// Returns the number of live communicators and open doors.
   [[nodiscard]] size_t n_jobs() const { return jobs_.size() + doors_.size(); }
 
  private:
@@ -63,7 +64,7 @@ class Coordinator {
     net::Key key;
     OnKnock on_knock;
   };
-  /// What a late rank is told of a communicator that has ended.
+  /// The answer to a late rank of a communicator that has ended, or at a door that is closed.
   struct Ended {
     uint64_t communicator = 0;
     net::Key key;
@@ -81,6 +82,8 @@ class Coordinator {
   void on_disagreement(const net::Hello& hello, bool proven, const Status& why);
   void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);
   void knock(uint64_t number, Connection& connection, std::span<const uint8_t> words);
+  void remember(Ended ended);
+  [[nodiscard]] const Ended* find_ended(uint64_t communicator) const;  // null: none
   void on_end(uint64_t communicator, const std::optional<Failure>& failure);
   void remove(uint64_t newcomer);
   void clear_soon();
@@ -89,11 +92,11 @@ class Coordinator {
   net::Listener listener_;
   Options options_;
   uint64_t listener_watch_ = 0;
-  TimePoint complains_from_{};  // of descriptors that have run out, and not before
+  TimePoint complains_from_{};  // earliest complaint about a lack of descriptors
   std::map<uint64_t, Entry> jobs_, finished_;
   std::map<uint64_t, Door> doors_;
   std::deque<Ended> ended_;                                            // the latest few
-  net::Crowd unproven_;                                                // of newcomers_
+  net::Crowd unproven_;                                                // counts newcomers_
   std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_, removed_;  // by arrival
   uint64_t next_newcomer_ = 0;
   net::Refusals refusals_;

@@ -1,4 +1,4 @@
-// More ranks than descriptors at first.
+// Serves more ranks than the initial limit of descriptors.
 #include <doctest/doctest.h>
 
 #include "bootstrap/frame.h"
@@ -13,7 +13,7 @@ using namespace testing;
 TEST_CASE("more ranks than the soft limit allows join all the same") {
   const fake::DescriptorLimits limits;
   limits.soft(256);
-  constexpr int kRanks = 150;  // each at both ends of its connection here
+  constexpr int kRanks = 150;  // both ends of each connection are here
   const auto one = service();
   const auto id = one->unique_id();
   CHECK(complete(join_all({one.get()}, id.value(), kRanks)));

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// So many refusals are no accident: the user is told, long before the deadline.
+// After this many refusals the user is told, long before the deadline.
 constexpr int kRefusals = 5;
 constexpr milliseconds kFirstPause(10), kLongestPause(200);
 
@@ -30,7 +30,7 @@ bool same(const net::SocketAddress& a, const net::SocketAddress& b) {
 
 struct Candidate {
   net::SocketAddress address;
-  Status refusal;  // the last
+  Status refusal;  // the last one
 };
 
 class Dialer {
@@ -51,7 +51,7 @@ class Dialer {
       auto wire = net::dial_handshake(std::move(*connected), hello_, options_.key,
                                       options_.encryption, until, &proven);
       if (wire.ok()) return wire;
-      // Our coordinator has spoken: another try would end the same way.
+      // The job's coordinator has answered, so another try would end the same way.
       if (proven && wire.status().code() == ErrorCode::InvalidUsage) return wire;
       note_refusal(peer, wire.status());
       if (is_cancelled()) return options_.cancel->reason();
@@ -65,7 +65,7 @@ class Dialer {
     return options_.cancel != nullptr && options_.cancel->is_set();
   }
 
-  // Until an address answers, with a word in the log about those that do not.
+  // Tries until an address answers. Logs those that do not.
   Result<Fd> connect() {
     const std::vector<net::SocketAddress> addresses = invited();
     for (;;) {
@@ -99,7 +99,7 @@ class Dialer {
                                  [&](const Candidate& one) { return same(one.address, peer); });
     if (at != candidates_.end()) {
       at->refusal = why;
-      std::rotate(candidates_.begin(), at + 1, candidates_.end());  // another may be the one
+      std::rotate(candidates_.begin(), at + 1, candidates_.end());  // try another one first
     }
     if (++refusals_ == kRefusals) {
       options_.log.warn("%s; trying again until the deadline", refusal().message().c_str());
@@ -108,7 +108,7 @@ class Dialer {
     }
   }
 
-  // What the addresses said last; ok where none has refused.
+  // Returns the last refusal of each address; ok: none has refused.
   [[nodiscard]] Status refusal() const {
     std::vector<std::string> said;
     for (const Candidate& candidate : candidates_) {

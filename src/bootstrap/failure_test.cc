@@ -1,4 +1,4 @@
-// Ranks that die, stop, or see something wrong: every survivor hears the same first cause.
+// Ranks that die, stop, or see a failure: every survivor is told the same first cause.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -118,15 +118,15 @@ TEST_CASE("after leave has returned nothing is told, whoever fails meanwhile") {
   }
 }
 
-// --- ranks as processes ---
+// --- Ranks as processes ---
 
 struct Child {
   pid_t pid = -1;
   int id_pipe = -1;
 };
 
-// A rank in a process of its own: joins by the id that comes through the pipe, and exits with 0
-// once it is told that `victim` is lost.
+// Runs a rank in its own process: joins by the id from the pipe, and exits with 0 once it is told
+// that `victim` is lost.
 Child fork_rank(int rank, int n_ranks, int victim, int64_t liveness_ms) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -156,7 +156,8 @@ int exit_code(const Child& child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-// Four ranks, this process the coordinator's; rank 2 gets `fatal`. Returns how long the news took.
+// Runs four ranks, with the coordinator in this process, and sends `fatal` to rank 2. Returns how
+// long the news took.
 milliseconds lose_rank_2(int fatal, int64_t liveness_ms, std::string* reason) {
   std::vector<Child> children;
   for (int rank = 1; rank < 4; ++rank) children.push_back(fork_rank(rank, 4, 2, liveness_ms));
@@ -180,7 +181,7 @@ milliseconds lose_rank_2(int fatal, int64_t liveness_ms, std::string* reason) {
   CHECK(exit_code(children[0]) == 0);
   CHECK(exit_code(children[2]) == 0);
   if (fatal == SIGSTOP) {
-    kill(children[1].pid, SIGCONT);  // it learns that it was given up, and by whom
+    kill(children[1].pid, SIGCONT);  // it learns that it was given up, and by which rank
     CHECK(exit_code(children[1]) == 0);
   } else {
     CHECK(exit_code(children[1]) == -fatal);

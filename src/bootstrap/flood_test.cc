@@ -1,5 +1,5 @@
-// Floods of connections at the coordinator's port, and impostors where it is expected: a join goes
-// through, hardly later than without them.
+// Floods the coordinator's port with connections and impostors: a join succeeds, hardly later than
+// without them.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -25,8 +25,8 @@ TimePoint soon() {
   return steady_clock().now() + kHang;
 }
 
-// Half-open handshakes of all kinds: silence, half a hello, a true hello (recorded on the line) for
-// this very communicator, and for none.
+// Returns half-open handshakes of all kinds: silence, half a hello, and true (recorded) hellos for
+// this communicator and for none.
 Flood::Options half_open(const Invitation& invitation, uint32_t sources) {
   const fake::Words hello = fake::true_hello({kPurpose, 0, invitation.communicator, 1});
   const fake::Words half(hello.begin(), hello.begin() + 30);
@@ -34,7 +34,7 @@ Flood::Options half_open(const Invitation& invitation, uint32_t sources) {
   return {1'000, sources, {hello, {}, hello, half, hello, other}};
 }
 
-// Four ranks of two processes join and exchange: how long it takes.
+// Returns the time in which four ranks of two processes join and exchange.
 milliseconds time_of_join(Service& one, Service& two) {
   const auto id = one.unique_id();
   REQUIRE(id.ok());
@@ -59,8 +59,8 @@ milliseconds median_of_three(Service& one, Service& two) {
   return times[1];
 }
 
-// `total` strangers, as fast as the machine makes them, at most 1,000 each second. A job runs
-// meanwhile, and is not disturbed.
+// Sends `total` strangers as fast as possible, at most 1,000 per second, while a job runs
+// undisturbed.
 void check_flood(uint32_t sources, int total) {
   const auto one = service(), two = service();
   const auto id = one->unique_id();
@@ -86,7 +86,7 @@ void check_flood(uint32_t sources, int total) {
                           << times.front().count() << " ms and at worst " << worst.count()
                           << " ms with them (medians of 3, " << times.size() << " times)");
     CHECK(flood.count() >= total);
-    CHECK(worst - before < kHang / 2);  // nobody waits until a stranger's time is over
+    CHECK(worst - before < kHang / 2);  // nobody waits for a stranger's timeout
   }
   parallel(2, [&](int rank) { CHECK(running[static_cast<size_t>(rank)]->barrier(kHangMs).ok()); });
   for (FailureBox& box : boxes) CHECK(box.count() == 0);
@@ -117,7 +117,7 @@ net::HandshakeState prove_slowly(const Invitation& invitation, milliseconds paus
   return state;
 }
 
-// Dials again, as ranks do: a machine that stands still for half a second drops this one, too.
+// Dials again, as ranks do, because a machine that stalls for half a second drops this one, too.
 bool proves_slowly(const Invitation& invitation, milliseconds pause = milliseconds(30)) {
   for (const TimePoint limit = soon(); steady_clock().now() < limit;) {
     if (prove_slowly(invitation, pause) == net::HandshakeState::Done) return true;
@@ -159,7 +159,7 @@ TEST_CASE("strangers who answer for the coordinator do not end a join") {
   CHECK(impostor.answered() == fake::wrong_answers().size());
 }
 
-// Opens `n` connections, says so with a byte on `report`, and holds them.
+// Opens `n` connections, writes a byte to `report`, and holds them.
 [[noreturn]] void hold_connections(const net::SocketAddress& address, int n, int report) {
   alarm(fake::kAlarm);
   std::vector<int> held;
@@ -180,7 +180,7 @@ TEST_CASE("strangers who take all descriptors do not keep a rank out") {
   REQUIRE(::pipe(ends) == 0);
   const pid_t strangers = ::fork();
   if (strangers == 0) hold_connections(invitation.addresses.front(), 200, ends[1]);
-  const int highest = ::dup(0);  // descriptors are given from the lowest
+  const int highest = ::dup(0);  // the lowest free descriptor comes first
   ::close(highest);
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);

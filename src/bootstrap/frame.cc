@@ -28,7 +28,7 @@ class Writer {
     integer(static_cast<uint32_t>(text.size()));
     bytes_.insert(bytes_.end(), text.begin(), text.end());
   }
-  /// `more`: bytes of the payload that follow on their own.
+  /// `more`: payload bytes that are sent separately.
   Bytes frame(FrameType type, size_t more = 0) && {
     const size_t payload = bytes_.size() - kHeaderBytes + more;
     encode_header({static_cast<uint32_t>(payload), type}, bytes_.data());
@@ -39,7 +39,7 @@ class Writer {
   Bytes bytes_ = Bytes(kHeaderBytes);
 };
 
-/// Reads a payload; after the first read beyond its end everything is zero and `complete` false.
+/// Reads a payload. After a read beyond its end, everything is zero and `complete` is false.
 class Reader {
  public:
   explicit Reader(std::span<const uint8_t> payload) : rest_(payload) {}
@@ -56,7 +56,7 @@ class Reader {
     *out = printable({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, limit);
   }
   std::span<const uint8_t> rest() { return take(rest_.size()); }
-  /// True when exactly the whole payload was read.
+  /// Returns whether exactly the whole payload was read.
   [[nodiscard]] bool complete() const { return intact_ && rest_.empty(); }
 
  private:
@@ -79,7 +79,7 @@ void write(Writer& writer, const Failure& failure) {
   writer.text(failure.reason, kMaxReason);
 }
 
-// False for a code that is none.
+// Returns false for an unknown code.
 bool read(Reader& reader, Failure* failure) {
   uint32_t code = 0;
   reader.integer(&code);
@@ -327,7 +327,7 @@ std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, 
                        concatenation.begin() + static_cast<ptrdiff_t>(length));
     concatenation = concatenation.subspan(length);
   }
-  // Of no parts, or of empty ones only, the concatenation is empty.
+  // If there are no parts, or only empty ones, the concatenation is empty.
   if (!concatenation.empty() || n_bytes == n_parts * sizeof(uint32_t)) return std::nullopt;
   return parts;
 }

@@ -1,5 +1,5 @@
 // The control plane's messages: a header of 8 bytes (payload length, type, zeros; little endian)
-// and a bounded payload. Every decoder checks all it reads; nullopt means that the peer sent
+// and a bounded payload. Decoders check all that they read; nullopt means that the peer sent
 // nonsense.
 #pragma once
 
@@ -19,31 +19,31 @@ enum class FrameType : uint8_t {
   Heartbeat,     ///< both ways
   Contribution,  ///< rank -> coordinator: its part of an all-gather
   Gathered,      ///< coordinator -> rank: a piece of all parts
-  Report,        ///< rank -> coordinator: a failure it noticed
+  Report,        ///< rank -> coordinator: a failure that it has seen
   Failed,        ///< coordinator -> rank: the communicator's first cause; nothing follows
   Leave,         ///< rank -> coordinator: nothing follows
   Farewell,      ///< coordinator -> rank: losing the coordinator is no failure from now on
   Departed,      ///< coordinator -> rank: ranks that have left
   Stalled,       ///< rank -> coordinator: a collective that does not complete
-  Inquiry,       ///< coordinator -> rank: where are you?
+  Inquiry,       ///< coordinator -> rank: asks for its position
   Whereabouts,   ///< rank -> coordinator: the answer
   Note,          ///< rank -> coordinator: bytes for one rank or for all others
   Noted,         ///< coordinator -> rank: bytes that a rank sent it
-  Knock,         ///< stranger to all jobs -> door, first on a connection
-  Heard,         ///< door -> who knocked: the knock was taken
+  Knock,         ///< stranger -> door, first on a connection
+  Heard,         ///< door -> knocker: the knock was taken
 };
 
 inline constexpr size_t kHeaderBytes = 8;
 inline constexpr size_t kMaxContribution = kMaxGathered;
 /// The largest payload of any frame: a full contribution with its fields.
 inline constexpr size_t kMaxPayload = kMaxContribution + 64;
-/// The largest payload that a rank which has not joined may send, or who knocks.
+/// The largest payload of a rank that has not joined, or of a knock.
 inline constexpr size_t kMaxJoinPayload = 2048;
 inline constexpr size_t kMaxDescription = 1024;
 inline constexpr size_t kMaxReason = 4096;
 inline constexpr size_t kMaxCall = 256;
 inline constexpr int32_t kMaxRanks = 65'536;
-/// A rank sends a heartbeat so many times within the liveness deadline.
+/// The number of heartbeats per liveness deadline.
 inline constexpr int64_t kHeartbeatsPerLiveness = 5;
 
 using Bytes = std::vector<uint8_t>;
@@ -53,23 +53,23 @@ struct Header {
   FrameType type{};
 };
 void encode_header(const Header& header, uint8_t* out);
-/// Of kHeaderBytes bytes; unknown types and lengths beyond kMaxPayload are nonsense.
+/// Takes kHeaderBytes bytes. Rejects unknown types and lengths beyond kMaxPayload.
 std::optional<Header> decode_header(const uint8_t* in);
 
 struct Join {
   int32_t rank = 0;
   int32_t n_ranks = 0;
-  int64_t timeout_ms = 0;    ///< as the caller gave it, for messages
-  int64_t remaining_ms = 0;  ///< what is left of it
-  int64_t liveness_ms = 0;   ///< of this rank: it sends a heartbeat five times as often
+  int64_t timeout_ms = 0;    ///< the caller's value, for error texts
+  int64_t remaining_ms = 0;  ///< the rest of it
+  int64_t liveness_ms = 0;   ///< of this rank, which sends kHeartbeatsPerLiveness heartbeats in it
   uint64_t service = 0;      ///< random; equal on ranks of one Service
   std::string description;
 };
 struct Welcome {
-  int32_t coordinator_rank = -1;  ///< the rank that lives in the coordinator's process, or -1
-  std::string coordinator;        ///< its description
+  int32_t coordinator_rank = -1;  ///< the rank in the coordinator's process, or -1
+  std::string coordinator;        ///< that rank's description
 };
-/// A rank that has left, and the calls that it had made.
+/// A rank that has left, and how many calls it had made.
 struct Departure {
   int32_t rank = 0;
   uint64_t called = 0;
@@ -84,7 +84,7 @@ struct Contribution {
 struct Gathered {
   uint64_t sequence = 0;
   uint64_t expanded = 0;  ///< bytes of the concatenation
-  uint64_t total = 0;     ///< of the compacted one
+  uint64_t total = 0;     ///< bytes of the compacted concatenation
   uint64_t offset = 0;
   std::span<const uint8_t> bytes;
 };
@@ -95,7 +95,7 @@ struct Note {
   std::span<const uint8_t> bytes;
 };
 
-/// Whole frames, header included.
+/// Encode whole frames, with header.
 Bytes encode(const Join& join);
 Bytes encode(const Welcome& welcome);
 Bytes encode(const Contribution& contribution);
@@ -107,7 +107,7 @@ Bytes encode(FrameType type, const Note& note);  ///< Note or Noted
 Bytes encode_knock(std::span<const uint8_t> words);
 Bytes encode_number(FrameType type, uint64_t number);  ///< Leave (calls) or Inquiry (sequence)
 Bytes encode_empty(FrameType type);                    ///< Heartbeat, Farewell or Heard
-/// Header and fields only: the piece's bytes follow on their own, shared by all receivers.
+/// Encodes header and fields only. The piece's bytes follow separately, shared by all receivers.
 Bytes encode_without_bytes(const Gathered& piece);
 
 std::optional<Join> decode_join(std::span<const uint8_t> payload);
@@ -118,12 +118,12 @@ std::optional<Failure> decode_failure(std::span<const uint8_t> payload);
 std::optional<Stall> decode_stall(std::span<const uint8_t> payload);
 std::optional<Position> decode_position(std::span<const uint8_t> payload);
 std::optional<std::vector<Departure>> decode_departures(std::span<const uint8_t> payload);
-/// At most kMaxNote bytes; the caller checks `peer`.
+/// Accepts at most kMaxNote bytes. The caller checks `peer`.
 std::optional<Note> decode_note(std::span<const uint8_t> payload);
 std::optional<uint64_t> decode_number(std::span<const uint8_t> payload);
 
-/// The concatenation that Gathered pieces carry: by rank (length in 4 bytes, bytes), or nothing
-/// where all are empty; and its parts again.
+/// Concatenates parts for Gathered pieces: by rank, a length in 4 bytes and the bytes; nothing if
+/// all parts are empty. `split` is the inverse.
 Bytes concatenate(const std::vector<Bytes>& parts);
 std::optional<std::vector<Bytes>> split(std::span<const uint8_t> concatenation, size_t n_parts);
 

@@ -9,7 +9,7 @@ namespace hetccl::bootstrap {
 namespace {
 
 constexpr size_t kListedRanks = 16;
-// Ranks of which more is said than their number.
+// The number of ranks described in detail.
 constexpr size_t kDetailedRanks = 4;
 
 const char* have(const std::vector<int32_t>& ranks) {
@@ -79,7 +79,7 @@ std::vector<int32_t> Inquest::silent() const {
   return ranks;
 }
 
-// "rank 2 is at #15, rank 5 has called nothing".
+// Returns "rank 2 is at #15, rank 5 has called nothing".
 std::string Inquest::progress_of(const std::vector<int32_t>& ranks) const {
   std::vector<std::string> parts;
   for (size_t i = 0; i < std::min(ranks.size(), kDetailedRanks); ++i) {
@@ -98,7 +98,7 @@ std::string Inquest::blameless() const {
   return stall_.detail.empty() ? text : text + "; " + stall_.detail;
 }
 
-// Most ranks are right; of two calls that as many ranks made, the lowest rank's is.
+// Takes the call of most ranks as right; of two equally common calls, the lowest rank's.
 Failure Inquest::disagreement() const {
   using Group = std::pair<std::string, std::vector<int32_t>>;
   std::vector<Group> groups;  // by call, in the order of their first ranks

@@ -1,4 +1,4 @@
-// Why a collective does not complete: what all ranks say of themselves, put into words.
+// Explains why a collective does not complete, from all ranks' answers.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace hetccl::bootstrap {
 
-/// "rank 3", "ranks 2, 5", at most 16 of them by number: "ranks 0, 1, ... and 84 more".
+/// Returns "rank 3", "ranks 2, 5"; if there are more than 16, "ranks 0, 1, ... and 84 more".
 std::string rank_list(const std::vector<int32_t>& ranks);
 
 /// One stall and the answers to it. Pure.
 class Inquest {
  public:
   Inquest(Stall stall, int32_t n_ranks);
-  /// Of each rank the first answer counts.
+  /// Adds a rank's answer. Only its first counts.
   void add_answer(int32_t rank, Position position);
   void add_departure(int32_t rank, uint64_t called);
-  /// Every rank has answered or left.
+  /// Returns whether every rank has answered or left.
   [[nodiscard]] bool complete() const;
-  /// The cause, naming in this order ranks that have left, that are missing, that called something
-  /// else, that did not answer. `rank` is the first of them. Where the ranks disagree it names
-  /// those that called something else than most, and no others.
+  /// Returns the cause. It names, in this order, ranks that have left, that are missing, that
+  /// called something else, that did not answer. `rank` is the first of them. If ranks disagree, it
+  /// only names those that called something else than most.
   [[nodiscard]] Failure conclusion() const;
 
  private:

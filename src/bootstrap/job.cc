@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Ranks that leave one after the other are told of together: mostly nobody is left to be told.
+// Collects departures before telling them: usually all ranks leave, and nobody is left to tell.
 constexpr milliseconds kDepartureDelay(100);
 
 std::string name(const Join& rank) {
@@ -36,7 +36,7 @@ class Job::Member final : public Connection::Owner {
   Join join;
   bool left = false;
   uint64_t called = 0;      ///< once it has left
-  bool lost_notes = false;  ///< the log says so
+  bool lost_notes = false;  ///< already logged
   std::optional<Bytes> contribution;
 
  private:
@@ -149,7 +149,8 @@ std::vector<int32_t> Job::missing() const {
   return ranks;
 }
 
-// The ranks that have joined are silent: they know no more than that somebody is missing.
+// Logs the missing ranks. Joined ranks log nothing, because they only know that some rank is
+// missing.
 void Job::remind() {
   if (reminder_->is_due()) {
     options_.log.warn(
@@ -198,7 +199,7 @@ void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t
   lost(member, "it broke the control plane's protocol");
 }
 
-// False for a receiver that does not exist.
+// Returns false for a receiver that does not exist.
 bool Job::relay(const Member& sender, const Note& note) {
   const bool to_all = note.peer == kEveryone || note.peer == kAll;
   if (!to_all && members_.count(note.peer) == 0) return false;
@@ -263,8 +264,8 @@ void Job::on_gather_timeout(int64_t timeout_ms) {
   for (const auto& [rank, member] : members_) {
     if (!member->contribution) missing.push_back(rank);
   }
-  // A contribution cannot be taken back, so a rank that came later would pair with nobody: the
-  // communicator has failed.
+  // A contribution cannot be taken back, so a late rank's would match nothing: the communicator has
+  // failed.
   fail({ErrorCode::Timeout, missing.front(),
         format("%s of %d did not enter the exchange within %lld ms", rank_list(missing).c_str(),
                n_ranks_, static_cast<long long>(timeout_ms))});
@@ -289,7 +290,7 @@ void Job::leave(Member& member, uint64_t called) {
     if (inquest_->complete()) return conclude();
   }
   if (member.join.service != options_.service || said_farewell_) return;
-  // This process may now end in peace, without telling its Service: nobody waits for it.
+  // This process may end in order from now on, because nobody here waits for it.
   tell_departures();
   said_farewell_ = true;
   for (const auto& [rank, other] : members_) {
@@ -307,7 +308,7 @@ void Job::tell_departures() {
   }
 }
 
-// The first collective that does not complete is the one to explain.
+// Explain the first collective that does not complete.
 void Job::inquire(Stall stall) {
   if (inquest_) return;
   const Bytes frame = encode_number(FrameType::Inquiry, stall.sequence);
@@ -338,7 +339,7 @@ void Job::lost(Member& member, const std::string& why) {
   fail({ErrorCode::RemoteError, member.join.rank, name(member.join) + " was lost: " + why});
 }
 
-// A host or a network that is lost takes several ranks along, of which none is the cause.
+// A lost host or network takes several ranks along, none of which is the cause.
 void Job::lose_silent(Member& first, int64_t silence_ms) {
   std::vector<int32_t> silent;
   for (const auto& [rank, member] : members_) {
@@ -365,7 +366,7 @@ void Job::fail(const Failure& failure) {
 }
 
 void Job::farewell(std::optional<int32_t> abandoned) {
-  // A rank of this process that has not left goes with it: to the others that is a loss.
+  // A rank of this process that has not left ends with it, which is a loss to the others.
   if (const auto rank = members_.find(abandoned.value_or(-1)); rank != members_.end()) {
     return lost(*rank->second, "its process shut hetccl down without leaving");
   }
@@ -406,7 +407,7 @@ void Job::tick() {
   for (const auto& [rank, member] : members_) {
     if (member->left) continue;
     Connection& connection = *member->connection;
-    // A rank's heartbeats follow its own setting, so a longer one there is no silence here.
+    // A rank's heartbeats follow its own setting, which may be longer than the one here.
     const int64_t silence_ms = std::max(options_.liveness_ms, member->join.liveness_ms);
     if (connection.is_silent(period, bounded_wait(silence_ms))) {
       return lose_silent(*member, silence_ms);

@@ -1,5 +1,5 @@
-// The coordinator's state of one communicator: who has joined, the all-gather in progress, the
-// heartbeats, and the first cause of its end. Lives on the control thread.
+// The coordinator's state of one communicator: its members, the all-gather in progress, heartbeats,
+// and the first cause of its end. Lives on the control thread.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ class Job {
  public:
   struct Options {
     int64_t liveness_ms = 0;
-    uint64_t service = 0;  ///< the token of this process's Service
+    uint64_t service = 0;  ///< of this process's Service
     Log log;
-    std::string where;  ///< the addresses at which ranks are expected
-    /// Called once, as the last thing: every rank has left, or `failure` was told to all. The Job
+    std::string where;  ///< the addresses where ranks are expected
+    /// Called once, as the last action: every rank has left, or `failure` was told to all. The Job
     /// is finished then, but still on the call stack.
     std::function<void(const std::optional<Failure>& failure)> on_end;
   };
@@ -34,20 +34,21 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// A rank asks to join. A wrong number or size ends the communicator for all, as long as ranks
-  /// are missing; once it is complete only the newcomer is refused.
+  /// Handles a rank's request to join. While ranks are missing, a wrong number or size ends the
+  /// communicator for all; once it is complete, only the newcomer is refused.
   void join(std::shared_ptr<Connection> connection, Join join);
-  /// A rank of this communicator cannot join, because of `failure`: ends it for all, as long as
-  /// ranks are missing.
+  /// A rank of this communicator cannot join because of `failure`. Ends it for all while ranks are
+  /// missing.
   void turn_away(const Failure& failure);
   /// Ends the communicator for all, with that cause.
   void fail(const Failure& failure);
-  /// Somebody who said he was `rank` was refused; told to the others if that rank never comes.
+  /// Notes that a connection claiming to be `rank` was refused, for the error if that rank never
+  /// comes.
   void note_refused(int32_t rank, const std::string& why);
-  /// Whether a rank of this process has not left yet.
+  /// Returns whether a rank of this process has not left yet.
   [[nodiscard]] bool has_local_ranks() const;
-  /// The coordinator goes in peace: tells every rank and stops. Not in peace if it takes a rank of
-  /// its process along that has not left.
+  /// The coordinator leaves: tells every rank and stops. It counts as a loss if a rank of its
+  /// process, `abandoned`, has not left.
   void farewell(std::optional<int32_t> abandoned);
 
  private:
@@ -80,15 +81,15 @@ class Job {
   Loop& loop_;
   Options options_;
   int32_t n_ranks_ = 0;
-  std::string refused_;  // the latest that is not a member
+  std::string refused_;  // the latest refusal of a non-member
   std::map<int32_t, std::unique_ptr<Member>> members_;
   size_t n_left_ = 0;
   bool said_farewell_ = false;
   uint64_t gather_sequence_ = 0;
   size_t n_contributions_ = 0;
-  std::vector<Departure> departures_;      // that the others have not been told yet
+  std::vector<Departure> departures_;      // not yet told to the others
   std::optional<Inquest> inquest_;         // into the first collective that does not complete
-  std::optional<net::Reminder> reminder_;  // of the ranks that are missing
+  std::optional<net::Reminder> reminder_;  // to log the missing ranks
   std::optional<Loop::Timer> join_timer_, remind_timer_, gather_timer_, tick_timer_,
       departure_timer_, inquest_timer_;
   TimePoint join_deadline_ = TimePoint::max();

@@ -1,4 +1,4 @@
-// Joining that cannot work: every rank gets the reason, in bounded time.
+// Joins that cannot succeed: every rank gets the reason, in bounded time.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
@@ -26,7 +26,7 @@ TEST_CASE("ranks that never come are named to all who wait") {
     CHECK(contains(answer.message(), format("ranks 2, 5 of 8 never came within %lld ms",
                                             static_cast<long long>(limit_ms))));
   }
-  // Who comes later still learns why there is nobody.
+  // A late rank still learns why there is nobody.
   CHECK(contains(one->join(id.value(), options(2, 8)).status().message(), "never came"));
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("a wrong secret and an unknown communicator are refused with the remed
   Invitation altered = decode(id.value()).value();
   altered.secret[5] ^= 1;
   altered.host = {};  // the host's mark is made with the secret
-  // Until the deadline: whoever answered may have been a stranger.
+  // Retries until the deadline, because the answer may have come from a stranger.
   const Status wrong = two->join(encode(altered), options(0, 1, patient_ms(500))).status();
   CHECK(wrong.code() == ErrorCode::RemoteError);
   CHECK(contains(wrong.message(), "cannot join: "));
@@ -112,7 +112,7 @@ TEST_CASE("an id whose process is gone times out and names the address") {
 }
 
 TEST_CASE("who waits for others says for whom, and who reaches nobody says so") {
-  // Swallows what is sent to it, as a firewall does: nobody accepts, and its backlog is full.
+  // Swallows data as a firewall does: nothing accepts, and the backlog is full.
   Config only_v4 = config();
   only_v4.socket_family = "inet";
   const net::Listener full = net::listen(only_v4).value();

@@ -1,4 +1,4 @@
-// Speaks at a door, over a connection that has proven both ends.
+// Knocks at a door, over a connection on which both ends are proven.
 #pragma once
 
 #include "base/cancel.h"
@@ -9,9 +9,9 @@
 
 namespace hetccl::bootstrap {
 
-/// Sends `knock`, a frame, and returns the door's answer: ok, its refusal, or RemoteError where it
-/// closes without one. Timeout at `deadline`. `cancel`, which may be null, ends it with its reason.
-/// Blocks; not on the control thread.
+/// Sends `knock`, a frame, and returns the door's answer: ok, its refusal, or RemoteError if it
+/// closes without one. Returns Timeout at `deadline`. `cancel`, which may be null, ends it with its
+/// reason. Blocks; must not run on the control thread.
 Status say_at_door(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline,
                    const Cancel* cancel);
 

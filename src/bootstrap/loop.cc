@@ -71,8 +71,8 @@ bool Loop::run(Task task) {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr thrown;
-  // The loop's thread drops its reference to an exception before it wakes the waiter, which then
-  // is the only owner.
+  // The loop's thread drops its reference to an exception before it wakes the waiter, which is then
+  // the only owner.
   if (!post([&] {
         try {
           task();
@@ -97,7 +97,7 @@ void Loop::stop(Duration patience) {
     stop_deadline_ = now() + patience;
   });
   thread_.join();
-  // What these hold may call `unwatch` and `cancel` as it goes.
+  // Destroying these may call `unwatch` and `cancel`.
   const auto watches = std::exchange(watches_, {});
   const auto timers = std::exchange(timers_, {});
 }
@@ -138,18 +138,18 @@ void Loop::main() {
     std::lock_guard lock(mutex_);
     closed_ = true;
   }
-  serve_tasks();  // nobody may wait for ever in `run`
+  serve_tasks();  // run them even so: a thread may wait in `run`
 }
 
 void Loop::serve_once() {
-  // A thread that was stopped or starved wakes with timers due and data waiting: data first.
+  // A thread that was stopped or starved wakes with timers due and data waiting. Serve data first.
   if (!serve_descriptors(time_to_next_timer())) serve_descriptors(0);
   serve_tasks();
   serve_timers();
   if (untold_) guard([] { throw std::bad_alloc(); });
 }
 
-// Whatever the callback belongs to may be half changed: who uses the loop ends it.
+// The callback's state may be half changed, so the loop's user must end it.
 template <typename Callback>
 void Loop::guard(const Callback& callback) {
   try {
@@ -185,7 +185,7 @@ bool Loop::serve_descriptors(int timeout_ms) {
       continue;
     }
     const auto found = watches_.find(event.data.u64);
-    if (found == watches_.end()) continue;  // unwatched by one of the events before
+    if (found == watches_.end()) continue;  // unwatched by an earlier event
     const std::shared_ptr<Ready> ready = found->second;
     guard([&] { (*ready)(event.events); });
   }
@@ -202,7 +202,7 @@ void Loop::serve_tasks() {
 }
 
 void Loop::serve_timers() {
-  // Those due now; what they add for the same moment waits for the next round.
+  // Takes only timers due now; timers added for this moment wait for the next round.
   const TimePoint time = now();
   std::vector<Timer> due;
   for (const auto& [timer, task] : timers_) {

@@ -1,5 +1,5 @@
-// The control thread: one epoll loop with timers, which owns everything that the coordinator and
-// the sessions of a Service share with the network. Other threads hand it tasks.
+// The control thread: one epoll loop with timers. It owns everything that the coordinator and the
+// sessions of a Service share with the network. Other threads post tasks to it.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 
 namespace hetccl::bootstrap {
 
-/// A wait given in milliseconds, by a caller or a peer: clamped so that it can be added to a
-/// TimePoint.
+/// Returns a wait in milliseconds, as given by a caller or a peer, clamped so that adding it to a
+/// TimePoint cannot overflow.
 inline std::chrono::milliseconds bounded_wait(int64_t wait_ms) {
   return std::chrono::milliseconds(std::clamp<int64_t>(wait_ms, 0, int64_t{1} << 40));
 }
@@ -33,8 +33,8 @@ class Loop {
   using Ready = std::function<void(uint32_t events)>;
   using Timer = std::pair<TimePoint, uint64_t>;
 
-  /// Starts the thread, with all signals blocked: they belong to the user's threads. What a
-  /// callback throws goes to `on_exception`, on the thread, again and again until that returns.
+  /// Starts the thread with all signals blocked, because they belong to the user's threads. Passes
+  /// exceptions of callbacks to `on_exception`, on the thread, again and again until it returns.
   static Result<std::shared_ptr<Loop>> create(OnException on_exception,
                                               const Clock& clock = steady_clock());
   Loop(const Loop&) = delete;
@@ -42,29 +42,29 @@ class Loop {
   /// `stop` must have been called.
   ~Loop() = default;
 
-  // From any other thread.
+  // For any other thread.
 
-  /// Runs `task` on the thread, in order; false when the loop has stopped or belongs to the parent
-  /// of this process.
+  /// Runs `task` on the thread, in order. Returns false if the loop has stopped or belongs to the
+  /// parent of this process.
   bool post(Task task);
-  /// `post`, and waits until it has run; throws what it throws.
+  /// Posts `task` and waits until it has run. Rethrows its exception.
   bool run(Task task);
   /// Ends the thread once no descriptor is watched, or after `patience`. Tasks posted before still
   /// run.
   void stop(Duration patience);
-  /// False in a child made by fork: the thread exists in the parent only.
+  /// Returns false in a child made by fork: only the parent has the thread.
   [[nodiscard]] bool is_mine() const;
 
-  // On the thread only.
+  // For the loop's thread only.
 
   [[nodiscard]] TimePoint now() const { return clock_.now(); }
-  /// Calls `ready` whenever `fd` is ready for `events` (EPOLLIN, EPOLLOUT). `ready` is kept until
-  /// `unwatch`, also while it runs.
+  /// Calls `ready` whenever `fd` is ready for `events` (EPOLLIN, EPOLLOUT). Keeps `ready` until
+  /// `unwatch`, even while it runs.
   Result<uint64_t> watch(int fd, uint32_t events, Ready ready);
   void change(uint64_t watch, int fd, uint32_t events);
   void unwatch(uint64_t watch, int fd);
-  /// Descriptors are served before timers, so a timer that finds silence finds it on a loop that
-  /// has read what had come.
+  /// Runs `task` at `when`. Descriptors are served before timers, so a timer that checks for
+  /// silence sees all data that has arrived.
   Timer at(TimePoint when, Task task);
   void cancel(const Timer& timer) { timers_.erase(timer); }
 
@@ -85,7 +85,7 @@ class Loop {
   const int pid_;
   const OnException on_exception_;
   const Clock& clock_;
-  bool untold_ = false;  // of an exception: there was no memory for that
+  bool untold_ = false;  // an exception that could not be reported for lack of memory
   std::unordered_map<uint64_t, std::shared_ptr<Ready>> watches_;
   std::map<Timer, Task> timers_;
   uint64_t next_ = 1;  // names of watches and timers; 0 is the wake descriptor

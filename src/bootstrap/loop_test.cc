@@ -18,7 +18,7 @@ TEST_CASE("what a task or a timer throws is told, until that succeeds, and the l
   std::atomic<int> told{0};
   const auto loop = std::move(Loop::create([&](const Status& why) {
                       CHECK(why.message() == "out of memory");
-                      if (++told == 1) throw std::bad_alloc();  // none for that either
+                      if (++told == 1) throw std::bad_alloc();  // no memory for this either
                     })).value();
   REQUIRE(loop->post([] { throw std::bad_alloc(); }));
   for (int i = 0; told < 2 && i < 60'000; ++i)
@@ -28,7 +28,7 @@ TEST_CASE("what a task or a timer throws is told, until that succeeds, and the l
   for (int i = 0; told < 3 && i < 60'000; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   CHECK(told == 3);
-  // Who waits for a task gets its exception.
+  // A thread that waits for a task gets its exception.
   CHECK_THROWS_WITH(loop->run([] { throw std::runtime_error("odd"); }), "odd");
   CHECK(told == 3);
   loop->stop(Duration(0));

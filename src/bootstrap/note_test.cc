@@ -1,4 +1,4 @@
-// Notes between ranks: who hears them, in which order, and what a note does not outlive.
+// Notes between ranks: their receivers, their order, and what they do not outlive.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Bytes bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
-/// What one rank hears, as "FROM: TEXT" and "RANK left", in order.
+/// Collects one rank's events, as "FROM: TEXT" and "RANK left", in order.
 class Inbox {
  public:
   JoinOptions options(int rank, int n_ranks, FailureBox* failures = nullptr) {
@@ -42,7 +42,7 @@ class Inbox {
     lines_.push_back(std::move(line));
     changed_.notify_all();
   }
-  /// The first lines, once there are `n` of them; fewer after a while.
+  /// Returns the first `n` lines once they have come, or fewer after a while.
   std::vector<std::string> wait(size_t n) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kHang, [&] { return lines_.size() >= n; });
@@ -57,7 +57,7 @@ class Inbox {
 
 using Lines = std::vector<std::string>;
 
-/// Three ranks on two services; the coordinator lives with ranks 0 and 2.
+/// Three ranks on two services. The coordinator is in the process of ranks 0 and 2.
 struct Trio {
   std::unique_ptr<Service> one = service(), two = service();
   std::array<Inbox, 3> inboxes;
@@ -188,7 +188,7 @@ TEST_CASE("a note to a rank that has left is dropped, the others hear theirs") {
 }
 
 TEST_CASE("what a rank tells before it leaves is heard before its leave") {
-  // Rank 2 lives with the coordinator: the others are told at once that it leaves.
+  // Rank 2 is in the coordinator's process, so the others are told at once that it leaves.
   for (const size_t leaver : {size_t{1}, size_t{2}}) {
     Trio trio;
     const std::string name = std::to_string(leaver);
@@ -245,7 +245,7 @@ TEST_CASE("notes told from within on_note while the session ends are dropped") {
   raw = session.get();
   CHECK(session->tell(0, {}).ok());
   while (!inside) std::this_thread::sleep_for(milliseconds(1));
-  session.reset();  // the 5,000 notes' tasks run behind it: none may touch the session
+  session.reset();  // the tasks of 5,000 notes run after it: none may touch the session
   CHECK(one->unique_id().ok());
 }
 
@@ -291,9 +291,9 @@ TEST_CASE("tell says so when nothing can be sent any more") {
   }
 }
 
-// --- a receiver that does not read ---
+// --- A receiver that does not read ---
 
-// The next note's bytes; heartbeats and the welcome are skipped.
+// Returns the next note's bytes, skipping heartbeats and the welcome.
 Bytes next_note(const net::Wire& wire) {
   for (;;) {
     uint8_t head[kHeaderBytes];
@@ -311,7 +311,8 @@ Bytes next_note(const net::Wire& wire) {
 }
 
 TEST_CASE("a rank that does not read loses notes and nothing else; the others lose none") {
-  constexpr int kRounds = 64, kPerRound = 32;  // half the bound each, far beyond sockets in sum
+  constexpr int kRounds = 64, kPerRound = 32;  // each half the bound; in sum far more than sockets
+                                               // hold
   const auto one = service();
   const auto id = one->unique_id();
   const Invitation invitation = decode(id.value()).value();

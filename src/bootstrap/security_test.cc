@@ -1,4 +1,4 @@
-// HETCCL_ENCRYPT and HETCCL_SECRET_FILE on the control plane: what agrees works, what differs is
+// HETCCL_ENCRYPT and HETCCL_SECRET_FILE on the control plane: equal settings work; a difference is
 // told to every rank that can be told.
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ class SecretFiles {
   int count_ = 0;
 };
 
-// What ranks 0 and 1 of 3 (rank 2 joins later or never) and rank 2 are told.
+// Returns the errors of ranks 0 and 1 of 3 (rank 2 joins later or never) and of rank 2.
 std::vector<Status> join_three(const Settings& most, const Settings& odd, int64_t timeout_ms) {
   const auto one = service_with(most), other = service_with(odd);
   const auto id = one->unique_id();
@@ -71,7 +71,7 @@ TEST_CASE("an encrypted control plane exchanges, and its failures name the culpr
   REQUIRE(complete(sessions));
   std::vector<int> right(4);
   parallel(4, [&](int rank) {
-    // Larger than any one read, record or batch.
+    // Larger than any single read, record or batch.
     std::vector<uint8_t> mine(700'000 + static_cast<size_t>(rank), static_cast<uint8_t>(rank));
     const auto all = sessions[static_cast<size_t>(rank)]->all_gather(mine, kHangMs);
     bool good = all.ok();

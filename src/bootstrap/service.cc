@@ -1,5 +1,5 @@
-// The Service: one control thread, started with the first use, for the coordinator of the ids made
-// here and for every session joined here.
+// The Service: one control thread, started on first use, for the coordinator of ids made here and
+// for every session joined here.
 #include <unistd.h>
 
 #include <chrono>
@@ -25,7 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the end of a Service waits for peers to take its last words.
+// How long the end of a Service waits for peers to take its last messages.
 constexpr milliseconds kFarewellTime(500);
 
 }  // namespace
@@ -34,8 +34,8 @@ struct Service::Impl {
   Config config;
   Log log;
   uint64_t token = 0;
-  net::Secret file_secret;     // of HETCCL_SECRET_FILE; empty without one
-  net::Encryption encryption;  // null without HETCCL_ENCRYPT
+  net::Secret file_secret;     // of HETCCL_SECRET_FILE; empty: none
+  net::Encryption encryption;  // null: without HETCCL_ENCRYPT
   std::shared_ptr<Clients> clients = std::make_shared<Clients>();
 
   std::mutex mutex;  // guards the start of what follows
@@ -45,7 +45,8 @@ struct Service::Impl {
 
   Result<std::shared_ptr<Loop>> start_loop();
   Status start_coordinator();
-  /// A new id; without `parent`, the secret of ranks that know it, with one of its own.
+  /// Makes a new id. Without `parent` it has a secret of its own; otherwise one known to ranks that
+  /// know `parent`.
   Result<Invitation> prepare(const net::Secret* parent);
   Result<UniqueId> invite(const net::Secret* parent);
   [[nodiscard]] net::Secret secret_of(const Invitation& door) const {
@@ -54,8 +55,8 @@ struct Service::Impl {
   void on_exception(const Status& why);
 };
 
-// On the loop's thread, which all sessions and the coordinator share: whose state is half changed
-// is not known.
+// Called on the loop's thread. All sessions and the coordinator share it, and any state may be half
+// changed, so all end.
 void Service::Impl::on_exception(const Status& why) {
   const Status told = why.with("the control thread");
   log.warn("every communicator of this process fails: %s", told.message().c_str());
@@ -111,7 +112,7 @@ Result<std::unique_ptr<Service>> Service::create(const Config& config, const Log
 Service::~Service() {
   if (!impl_->loop) return;
   if (!impl_->loop->is_mine()) {
-    // A forked child has neither the thread nor the right to speak on the connections.
+    // A forked child has no control thread, and must not send on the parent's connections.
     [[maybe_unused]] const Impl* parents = impl_.release();
     return;
   }
@@ -137,7 +138,7 @@ Result<bool> is_at(const UniqueId& id, const std::string& place) {
   return invitation.addresses.front().text() == addresses.front().text();
 }
 
-// No secret: that of the file is mixed in where it is used.
+// The id has no secret; that of the file is mixed in when it is used.
 Result<UniqueId> Service::id_at(const std::string& place, uint64_t number) {
   if (impl_->config.secret_file.empty()) {
     return error(ErrorCode::InvalidUsage,

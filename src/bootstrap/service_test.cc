@@ -1,4 +1,4 @@
-// Ranks as threads: what joining, exchanging and leaving do when nothing is broken.
+// Ranks as threads join, exchange and leave while nothing is broken.
 #include <doctest/doctest.h>
 
 #include <set>
@@ -159,7 +159,7 @@ TEST_CASE("joining a communicator that has ended says so") {
   REQUIRE(complete(sessions));
   sessions.clear();
   Status late;
-  // The coordinator learns of the last leave in its own time.
+  // The coordinator learns of the last leave some time later.
   for (const TimePoint limit = steady_clock().now() + kHang; steady_clock().now() < limit;) {
     late = two->join(id.value(), options(1, 2, 5'000)).status();
     if (late.code() == ErrorCode::InvalidUsage) break;

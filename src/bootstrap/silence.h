@@ -1,4 +1,4 @@
-// How long a peer has been silent, as seen by regular checks.
+// Measures how long a peer has been silent, by regular checks.
 #pragma once
 
 #include <algorithm>
@@ -7,20 +7,20 @@
 
 namespace hetccl::bootstrap {
 
-/// Sums the time between checks in which nothing was heard. A check that comes late counts as one
-/// that came in time: what stalled this process (an overloaded machine, SIGSTOP) may have stalled
-/// the peer's heartbeats as well, above all those that the same thread sends.
+/// Sums the time between checks in which nothing was heard. A late check counts as one in time:
+/// whatever stalled this process (an overloaded machine, SIGSTOP) may also have stalled the peer's
+/// heartbeats, above all those sent by this same thread.
 class Silence {
  public:
   explicit Silence(TimePoint now) : checked_(now) {}
-  /// A check at `now`, `period` after the one before, of a peer last heard at `heard`.
+  /// Checks at `now`, `period` after the previous check, a peer last heard at `heard`.
   void check(TimePoint now, TimePoint heard, Duration period) {
     length_ = heard >= checked_ ? std::min(now - heard, period)
                                 : length_ + std::min(now - checked_, period);
     checked_ = now;
   }
   [[nodiscard]] Duration length() const { return length_; }
-  /// The peer was heard after all.
+  /// Resets the silence, because the peer was heard.
   void forget() { length_ = Duration(); }
 
  private:

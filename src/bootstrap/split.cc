@@ -9,7 +9,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// A rank's wish. It travels as it is in memory, in little endian.
+// A rank's wish. Sent as it is in memory, which must be little endian.
 static_assert(std::endian::native == std::endian::little);
 struct Wish {
   int32_t color = 0;
@@ -21,7 +21,7 @@ Bytes encode(const Wish& wish) {
   return {bytes, bytes + sizeof wish};
 }
 
-// The wishes of all ranks. What one rank got wrong is an error on every rank.
+// Decodes the wishes of all ranks. An invalid wish is an error on every rank.
 Result<std::vector<Wish>> decode(const std::vector<Bytes>& all) {
   std::vector<Wish> wishes;
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -39,7 +39,7 @@ Result<std::vector<Wish>> decode(const std::vector<Bytes>& all) {
   return wishes;
 }
 
-// The ranks of one color in the order of the new session.
+// Returns the ranks of one color in the order of the new session.
 std::vector<int> members_of(const std::vector<Wish>& wishes, int32_t color) {
   std::vector<int> members;
   for (size_t rank = 0; rank < wishes.size(); ++rank) {
@@ -66,7 +66,7 @@ Result<Seat> split(Session& session, Service& service, int color, int key, int64
   HETCCL_ASSIGN(const auto all, session.all_gather(encode(Wish{color, key}), timeout_ms));
   HETCCL_ASSIGN(const std::vector<Wish> wishes, decode(all));
   const std::vector<int> members = members_of(wishes, color);
-  // A first rank that has no id still takes part, so that the others do not wait for it.
+  // A first rank without an id still takes part, so that the others do not wait for it.
   Bytes mine;
   Status failed;
   if (color != kNoColor && members.front() == session.rank()) {

@@ -12,13 +12,13 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-// A rank reports where it is.
+// A rank that reports its position.
 struct RankReport {
   Position position;
   milliseconds delay{};
   FailureBox box;
   std::mutex mutex;
-  std::map<int, uint64_t> left;  // the others, and their calls
+  std::map<int, uint64_t> left;  // other ranks, with their calls
 };
 
 JoinOptions options_of(int rank, int n_ranks, RankReport& report) {
@@ -34,7 +34,7 @@ JoinOptions options_of(int rank, int n_ranks, RankReport& report) {
   return made;
 }
 
-// Ranks on Services of their own; rank 0's holds the coordinator.
+// Ranks on their own Services; rank 0's has the coordinator.
 struct Ranks {
   Ranks(int n, int64_t liveness_ms)
       : reports(static_cast<size_t>(n)), sessions(static_cast<size_t>(n)) {
@@ -77,7 +77,7 @@ TEST_CASE("every rank learns for whom a collective waits, in the same words") {
   ranks.reports[2].position = {3, 3, ""};
   ranks.sessions[3]->leave(2);
   ranks.sessions[1]->report_stall(stall());
-  ranks.sessions[0]->report_stall(stall());  // the second finds the same answer
+  ranks.sessions[0]->report_stall(stall());  // a second report gets the same answer
   for (size_t rank = 0; rank < 3; ++rank) {
     const auto failure = ranks.reports[rank].box.wait();
     REQUIRE(failure);
@@ -124,7 +124,7 @@ TEST_CASE("who leaves is known to the others, with its calls, the coordinator's 
   CHECK(ranks.knows(1, 0, 18));
   ranks.services[0].reset();
   for (const auto& report : ranks.reports) CHECK(const_cast<RankReport&>(report).box.count() == 0);
-  // Nobody arbitrates any more: each rank says what it knows.
+  // Nothing arbitrates any more: each rank reports what it knows.
   for (const size_t rank : {size_t{1}, size_t{3}}) {
     ranks.sessions[rank]->report_stall(stall());
     const auto failure = ranks.reports[rank].box.wait();

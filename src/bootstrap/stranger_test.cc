@@ -1,4 +1,4 @@
-// Strangers at the coordinator's port: junk, silence, half a handshake, floods. The job goes on.
+// Strangers at the coordinator's port: junk, silence, half a handshake, floods. The job continues.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
@@ -73,7 +73,7 @@ TEST_CASE("a flood of silent connections does not keep a rank out") {
   CHECK(steady_clock().now() - start < kHang / 2);
 }
 
-// Someone who knows the secret and misuses it.
+// Dials as a process that knows the secret and misuses it.
 net::Wire insider(const Invitation& invitation, const Bytes& says) {
   auto wire = dial(invitation, {1, {invitation.secret}, nullptr, before_refusal(), kHang});
   REQUIRE(wire.ok());
@@ -142,7 +142,7 @@ TEST_CASE("notes of strangers reach nobody") {
   mine.on_note = [&](int, std::span<const uint8_t>) { ++heard; };
   const auto joined = one->join(id.value(), mine);
   REQUIRE(joined.ok());
-  const Bytes text(100, 'x');  // longer than what a handshake begins with
+  const Bytes text(100, 'x');  // longer than the start of a handshake
   const Bytes note = encode(FrameType::Note, Note{0, text});
   const Bytes noted = encode(FrameType::Noted, Note{0, text});
   CHECK(closed_by_peer(stranger(invitation, note).get()));

@@ -1,4 +1,4 @@
-// What the tests of this room share: Services on loopback, ranks as threads, and a box that catches
+// Shared by the tests of this room: Services on loopback, ranks as threads, and a box that catches
 // a failure with a deadline.
 #pragma once
 
@@ -24,7 +24,7 @@ using fake::kHangMs;
 using fake::patient;
 using fake::patient_ms;
 
-/// No silence is expected: where one is, a test says how long it may be.
+/// Long, because no silence is expected; tests of silence set their own.
 inline constexpr int64_t kLivenessMs = kHangMs;
 
 inline Config config(int64_t liveness_ms = kLivenessMs) {
@@ -38,7 +38,7 @@ inline std::unique_ptr<Service> service(int64_t liveness_ms = kLivenessMs) {
   return Service::create(config(liveness_ms), Log{LogLevel::Error}).value();
 }
 
-/// Catches what `on_failure` says.
+/// Catches the failure passed to `on_failure`.
 class FailureBox {
  public:
   std::function<void(const Failure&)> callback() {
@@ -77,14 +77,14 @@ inline JoinOptions options(int rank, int n_ranks, int64_t timeout_ms = kHangMs,
   return made;
 }
 
-/// Runs `body(0)` to `body(n - 1)`, each on a thread of its own, and waits for all.
+/// Runs `body(0)` to `body(n - 1)`, each on its own thread, and waits for all.
 inline void parallel(int n, const std::function<void(int)>& body) {
   fake::on_all_ranks(n, body);
 }
 
 using Sessions = std::vector<std::unique_ptr<Session>>;
 
-/// All ranks joined: rank r through services[r % services.size()], with boxes[r] if there is one.
+/// Joins all ranks: rank r through services[r % services.size()], with boxes[r] if there is one.
 inline Sessions join_all(const std::vector<Service*>& services, const UniqueId& id, int n_ranks,
                          std::vector<FailureBox>* boxes = nullptr) {
   Sessions sessions(static_cast<size_t>(n_ranks));

@@ -14,7 +14,7 @@ namespace hetccl::bootstrap {
 namespace {
 
 constexpr std::array<uint8_t, 8> kMagic = {'h', 'e', 't', 'c', 'c', 'l', 'i', 2};
-// Keeps these secrets apart from all else that a parent's secret authenticates.
+// Separates these secrets from other uses of a parent's secret.
 constexpr std::string_view kChildContext = "hetccl split";
 constexpr std::string_view kHostContext = "hetccl host ";
 constexpr size_t kCommunicatorAt = kMagic.size();
@@ -22,12 +22,12 @@ constexpr size_t kSecretAt = kCommunicatorAt + 8;
 constexpr size_t kAddressesAt = kSecretAt + net::kSecretBytes;
 constexpr size_t kAddressBytes = net::SocketAddress::kEncodedBytes;
 static_assert(kAddressesAt + kMaxAddresses * kAddressBytes == sizeof(UniqueId));
-// In place of the last address: no family of addresses, and the mark where theirs begins.
+// Stands for the last address: an invalid address family, followed by the mark.
 constexpr uint8_t kHostMark = 3;
 constexpr size_t kLastAddressAt = kAddressesAt + (kMaxAddresses - 1) * kAddressBytes;
 constexpr size_t kHostMarkAt = kLastAddressAt + kAddressBytes - sizeof(HostMark);
 
-/// Zeros where the system does not tell.
+/// Returns zeros if the system gives no identity.
 HostMark own_mark(const net::Secret& secret) {
   HostMark mark{};
   const std::string identity = network_identity();

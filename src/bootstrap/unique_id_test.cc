@@ -72,7 +72,7 @@ TEST_CASE("an id on loopback says on another host that it is another host's") {
   CHECK(decode(encode(on_loopback(4))).value().addresses.size() == 3);
   CHECK(check_host(decode(encode(on_loopback(4))).value()).ok());
   Invitation elsewhere = here;
-  elsewhere.host[0] ^= 1;  // as another host's mark differs
+  elsewhere.host[0] ^= 1;  // differs as another host's mark does
   const Status refused = check_host(decode(encode(elsewhere)).value());
   CHECK(refused.code() == ErrorCode::InvalidArgument);
   CHECK(

@@ -16,7 +16,7 @@ Status check_ranks(std::span<const Shard> shards, int n_ranks) {
   return {};
 }
 
-// The n-th message to itself that a rank sends meets the n-th that it receives.
+// Matches a rank's n-th send to itself with its n-th receive from itself.
 Status check_transfers(std::span<const Transfer> transfers, int n_ranks, int rank) {
   for (const Transfer& transfer : transfers) {
     if (transfer.peer < 0 || transfer.peer >= n_ranks)

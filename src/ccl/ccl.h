@@ -1,11 +1,12 @@
-// The vendor CCL seam: the collectives of one cluster. hetccl's own plans use three operations
-// inside a cluster. Two take lists of shards, the same on all ranks; the classical collectives are
-// the special cases that adaptors recognise:
-//   reduce     with one shard per rank, equal and contiguous: reduce_scatter; with one shard:
-//              rooted reduce
-//   broadcast  with one shard per rank, equal and contiguous: all_gather; with one shard: broadcast
-// Others become one group of rooted calls (ncclGroupStart ... ncclGroupEnd); a broadcast to one
-// rank alone is a send and a receive. The third, `exchange`, takes a list of each rank's own
+// The vendor CCL seam: the collectives of one cluster. hetccl's plans use three operations inside a
+// cluster. Two take lists of shards, the same on all ranks, of which the classical collectives are
+// special cases that adaptors recognise:
+// - reduce: with one equal, contiguous shard per rank it is reduce_scatter; with one shard, a
+// rooted reduce.
+// - broadcast: with one equal, contiguous shard per rank it is all_gather; with one shard, a
+// broadcast.
+// Other lists become one group of rooted calls (ncclGroupStart ... ncclGroupEnd); a broadcast to a
+// single rank is a send and a receive. The third operation, `exchange`, takes each rank's own
 // messages: all-to-all, gather and scatter.
 #pragma once
 
@@ -31,8 +32,8 @@ class ShmSource;
 
 namespace hetccl::ccl {
 
-/// One piece of a reduce or broadcast. All ranks pass the same in the same order, but for `send`
-/// and `recv`.
+/// One piece of a reduce or broadcast. All ranks pass the same pieces in the same order; only
+/// `send` and `recv` differ.
 struct Shard {
   int root = 0;  ///< rank in the cluster's communicator
   const void* send =
@@ -40,61 +41,62 @@ struct Shard {
   void* recv =
       nullptr;  ///< reduce: the result, written at the root alone; broadcast: written everywhere
   size_t count = 0;  ///< elements; may be 0
-  /// Broadcast: the one rank that receives, or -1: every rank does.
+  /// Broadcast: the only rank that receives; -1: all ranks receive.
   int receiver = -1;
-  /// On every rank this shard's memory (reduce: `send`; broadcast: `recv`) begins where that of the
-  /// shard before it ends: what lies so may go in one call of the vendor's.
+  /// True if, on every rank, this shard's memory (reduce: `send`; broadcast: `recv`) begins where
+  /// the previous shard's ends. One vendor call may then take both.
   bool follows = false;
 };
 // In place: `recv == send` is allowed in every shard.
 
-/// InvalidArgument where a root or receiver is none of the cluster's ranks.
+/// Returns InvalidArgument if a root or receiver is not a rank of the cluster.
 Status check_ranks(std::span<const Shard> shards, int n_ranks);
 
 /// One message between this rank and `peer`, which may be this rank. Each rank lists its own sends
-/// and its own receives.
+/// and receives.
 struct Transfer {
   int peer = 0;          ///< rank in the cluster's communicator
-  bool send = false;     ///< to `peer`; else this rank receives from `peer`
-  void* data = nullptr;  ///< a send reads it, a receive writes it
-  size_t count = 0;      ///< elements; 0: no message, and the peer may leave it out
+  bool send = false;     ///< to `peer`; false: receive from `peer`
+  void* data = nullptr;  ///< read by a send, written by a receive
+  size_t count = 0;      ///< elements; 0: no message, and the peer may omit it
 };
 
-/// InvalidArgument where a peer is none of the cluster's ranks, or where the messages that `rank`
-/// sends to itself are not those that it receives from itself.
+/// Returns InvalidArgument if a peer is not a rank of the cluster, or if the messages that `rank`
+/// sends to itself do not match those that it receives from itself.
 Status check_transfers(std::span<const Transfer> transfers, int n_ranks, int rank);
 
-/// Opaque bytes that start a communicator: made by the cluster's first rank, carried to the others
-/// by the bootstrap.
+/// Opaque bytes that start a communicator. The cluster's first rank makes them; the bootstrap
+/// carries them to the others.
 struct UniqueId {
   uint8_t bytes[128] = {};
 };
 
 /// Two ranks of a cluster, by their numbers in it, that called different operations.
 struct Disagreement {
-  uint64_t number = 0;  ///< the caller's, of the first call in which they differ
+  uint64_t number = 0;  ///< the caller's number of the first call that differs
   int rank = 0, other = 0;
 };
 
-/// A cluster's communicator, or that of a pair of its ranks. Enqueueing calls return at once; every
-/// rank issues the same calls in the same order. Calls from one thread at a time. What goes wrong
-/// later shows in `async_error`.
+/// The communicator of a cluster, or of a pair of its ranks. Enqueueing calls return at once; every
+/// rank makes the same calls in the same order. One thread at a time calls it. Later failures show
+/// in `async_error`.
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  /// The caller's number of the operation to which the calls that follow belong. All ranks number
-  /// their operations alike. An adaptor that compares calls compares these too.
+  /// Sets the caller's number of the operation that later calls belong to. All ranks number
+  /// operations alike, and an adaptor that compares calls compares the numbers, too.
   virtual void number_calls(uint64_t number) { static_cast<void>(number); }
-  /// How the collectives that follow are to run, as far as `tactics` has it: alike on all ranks.
+  /// Sets how later collectives run, within `tactics`: alike on all ranks.
   virtual void set_tactic(const Tactic& tactic) { static_cast<void>(tactic); }
-  /// What `set_tactic` may ask for; nullopt where the library cannot be told.
+  /// Returns the tactics that `set_tactic` accepts; nullopt: none.
   [[nodiscard]] virtual std::optional<Tactics> tactics() const { return std::nullopt; }
-  /// recv[i] = op over ranks of send[i]; Avg divides by the number of ranks, PreMulSum multiplies
-  /// this rank's elements by `how.factor`, in the precision in which it adds (base/reduce.h).
+  /// Computes recv[i] = op over all ranks' send[i]. Avg divides by the number of ranks; PreMulSum
+  /// multiplies this rank's elements by `how.factor`, in the precision of the sum (base/reduce.h).
   virtual Status all_reduce(const void* send, void* recv, size_t count, DataType type,
                             const Reducer& how, void* stream) = 0;
-  /// The same by a caller that will wait, on a stream that is empty: true where it is complete on
-  /// return, since the others called at the same time; else it goes on on `stream`.
+  /// Like `all_reduce`, for a caller that will wait, on an empty stream. Returns true if it is
+  /// complete on return, because the other ranks called at the same time; otherwise it continues on
+  /// `stream`.
   virtual Result<bool> all_reduce_at_once(const void* send, void* recv, size_t count, DataType type,
                                           const Reducer& how, void* stream) {
     HETCCL_TRY(all_reduce(send, recv, count, type, how, stream));
@@ -103,44 +105,44 @@ class Communicator {
   virtual Status reduce(std::span<const Shard> shards, DataType type, const Reducer& how,
                         void* stream) = 0;
   virtual Status broadcast(std::span<const Shard> shards, DataType type, void* stream) = 0;
-  /// Moves all messages of `transfers` at the same time, whatever their order in the list: no order
-  /// deadlocks. Between two ranks, in one direction, the n-th send of a call meets the n-th receive
-  /// of the matching call; both have the same count. No memory that the call writes overlaps other
-  /// memory of the call, but that a message of a rank to itself may be received in place.
+  /// Moves all messages of `transfers` at the same time, so no order in the list deadlocks. Between
+  /// two ranks, in one direction, the n-th send of a call matches the n-th receive of the matching
+  /// call, with the same count. Memory that the call writes must not overlap other memory of the
+  /// call, except that a rank may receive its own message in place.
   ///
-  /// Collective: every rank makes the call, at the same place among its calls and with the same
-  /// type; a rank without messages passes an empty list. Unsupported unless
+  /// Collective: every rank makes the call at the same place among its calls, with the same type; a
+  /// rank without messages passes an empty list. Returns Unsupported unless
   /// `Library::supports_exchange`.
   virtual Status exchange(std::span<const Transfer> transfers, DataType type, void* stream);
-  /// No rank's stream passes before every rank's has come.
+  /// Holds every rank's stream until all ranks' streams have reached it.
   virtual Status barrier(void* stream) = 0;
 
-  /// Tells the library of memory that later calls will use, so that they may read and write it
-  /// directly: what `deregister_memory` takes, or null where nothing is registered.
+  /// Registers memory of later calls, so that the library may access it directly. Returns a handle
+  /// for `deregister_memory`; null: nothing is registered.
   virtual Result<void*> register_memory(void* memory, size_t bytes) {
     static_cast<void>(memory), static_cast<void>(bytes);
     return nullptr;
   }
-  /// No call uses the memory any more.
+  /// Requires that no call uses the memory any more.
   virtual Status deregister_memory(void* registration) {
     static_cast<void>(registration);
     return {};
   }
 
-  /// The first failure of enqueued work, e.g. ranks that called different operations (InvalidUsage
-  /// says which).
+  /// Returns the first failure of enqueued work, e.g. InvalidUsage naming ranks that called
+  /// different operations.
   [[nodiscard]] virtual Status async_error() const = 0;
-  /// The ranks that called different operations, where `async_error` is about that and the adaptor
-  /// knows them.
+  /// Returns the ranks that called different operations, if `async_error` is about that and the
+  /// adaptor knows them.
   [[nodiscard]] virtual std::optional<Disagreement> disagreement() const { return std::nullopt; }
-  /// Ends all enqueued work in bounded time, its results undefined. Does not block. Thread-safe,
-  /// callable at any time.
+  /// Ends all enqueued work in bounded time, with undefined results. Does not block. Thread-safe;
+  /// may be called at any time.
   virtual void abort() = 0;
-  /// After `abort`: whether work that starts from now on is ended, too. Before that, streams must
-  /// not be let go: what they would feed the library could complete on other ranks, with success.
+  /// After `abort`: returns whether work that starts from now on is aborted, too. Streams must not
+  /// be released before: the data they feed the library could complete on other ranks as a success.
   /// Thread-safe.
   [[nodiscard]] virtual bool abort_has_begun() { return true; }
-  /// Non-null when peers advance it through shared memory and the engine may sleep meanwhile.
+  /// Non-null if peers advance it through shared memory while the engine sleeps.
   [[nodiscard]] virtual ShmSource* shm_source() = 0;
 };
 
@@ -148,29 +150,29 @@ class Communicator {
 struct PairSeat {
   UniqueId id;
   int rank = 0;    ///< 0 or 1
-  int blocks = 0;  ///< thread blocks that its kernels take at most, the same at both ends
+  int blocks = 0;  ///< maximum thread blocks of its kernels, the same at both ends
 };
 
-/// A pair's communicator that is being made. Destroyed, it gives up. Calls from one thread at a
-/// time.
+/// A pair's communicator that is being made. Its destructor abandons it. One thread at a time calls
+/// it.
 class PendingPair {
  public:
   using Made = Result<std::unique_ptr<Communicator>>;
   virtual ~PendingPair() = default;
-  /// Empty while it is being made: ask again after `wake` (Library::begin_pair), and at `again`,
-  /// which this only makes earlier. Does not block. Null: other work of a device kept the two ranks
-  /// from meeting there, which at another time it may not. The other rank may have got a
-  /// communicator then.
+  /// Returns nothing while it is being made: call again after `wake` (Library::begin_pair), or by
+  /// `again`, which this only makes earlier. Does not block. Null: other work on a device kept the
+  /// two ranks from meeting there, so a retry may succeed. The other rank may then have a
+  /// communicator.
   virtual std::optional<Made> poll(TimePoint now, TimePoint& again) = 0;
 };
 
-/// Which ranks of one vendor and version a library joins.
+/// The ranks of one vendor and version that a library can join.
 struct Reach {
-  bool hosts = true;           ///< those of several hosts
-  bool architectures = false;  ///< those whose devices differ in architecture
+  bool hosts = true;           ///< ranks of several hosts
+  bool architectures = false;  ///< ranks whose devices differ in architecture
 };
 
-/// How many thread blocks a communicator's kernels take; 0: as the library chooses.
+/// The number of thread blocks of a communicator's kernels; 0: the library chooses.
 struct Blocks {
   int least = 0, most = 0;
   [[nodiscard]] bool given() const { return least > 0 || most > 0; }
@@ -182,31 +184,34 @@ class Library {
   virtual ~Library() = default;
   [[nodiscard]] virtual std::string name() const = 0;     ///< "host", "nccl", "rccl"
   [[nodiscard]] virtual std::string version() const = 0;  ///< equal versions can share a cluster
-  /// Whether it reduces elements of `type` by `op`. Data that only moves may be of any type.
+  /// Returns whether it reduces elements of `type` by `op`. Data that is only moved may be of any
+  /// type.
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const = 0;
-  /// Whether its communicators have `exchange`.
+  /// Returns whether its communicators have `exchange`.
   [[nodiscard]] virtual bool supports_exchange() const { return false; }
-  /// Whether it has `begin_pair`.
+  /// Returns whether it has `begin_pair`.
   [[nodiscard]] virtual bool makes_pairs() const { return false; }
   [[nodiscard]] virtual Reach reach() const = 0;
-  /// Whether a broadcast's shard may name its receiver.
+  /// Returns whether a broadcast's shard may name a receiver.
   [[nodiscard]] virtual bool sends() const { return true; }
-  /// On the first rank of a cluster of `n_ranks`, within `limit`.
+  /// Makes an id on the first rank of a cluster of `n_ranks`, within `limit`.
   virtual Result<UniqueId> unique_id(int n_ranks, const WaitLimit& limit) = 0;
-  /// `id`, made here, will not be used: frees what its cluster would have met in.
+  /// `id`, made here, will not be used: frees the cluster's meeting place.
   virtual void forget(const UniqueId& id) { static_cast<void>(id); }
-  /// Collective over the cluster; blocks within `limit` for the other ranks. `waker` (may be
-  /// null) wakes the engine that drives this rank; it must outlive the communicator.
+  /// Collective over the cluster; blocks within `limit` for the other ranks. `waker` (may be null)
+  /// wakes the engine that drives this rank; it must outlive the communicator.
   virtual Result<std::unique_ptr<Communicator>> init(const UniqueId& id, int n_ranks, int rank,
                                                      Waker* waker, const WaitLimit& limit) = 0;
-  /// The same of kernels with so many thread blocks; Unsupported where it cannot be told.
+  /// Like `init`, with that many thread blocks for its kernels. Returns Unsupported if the library
+  /// cannot limit them.
   virtual Result<std::unique_ptr<Communicator>> init_with_blocks(const UniqueId& id, int n_ranks,
                                                                  int rank, const Blocks& blocks,
                                                                  const WaitLimit& limit);
-  /// Begins `init` for a pair, within `limit`; calls `wake`, by any thread, when there is something
-  /// to `poll`. A rank may have many pairs, all waiting at once, and makes them in an order of its
-  /// own: none may wait for another. A library runs one communicator's calls in order, also those
-  /// on different streams, so that a message that waits would hold up the next.
+  /// Begins `init` for a pair, within `limit`; any thread may call `wake` when `poll` has news. A
+  /// rank may have many pairs that wait at once, and ranks make pairs in different orders, so none
+  /// may wait for another. Pairs need their own communicators because a library runs one
+  /// communicator's calls in order, even on different streams, so a waiting message would block the
+  /// next.
   virtual Result<std::unique_ptr<PendingPair>> begin_pair(const PairSeat& seat, Waker* waker,
                                                           const WaitLimit& limit,
                                                           std::function<void()> wake);

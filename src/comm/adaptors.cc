@@ -34,7 +34,7 @@ HostRow host() {
           .make_library = ccl::make_host_library};
 }
 
-// A device's copies, for a rank that has no library.
+// Makes a library that only copies on the device, for ranks without a vendor library.
 std::unique_ptr<ccl::Library> make_solo(const std::shared_ptr<device::GpuDevice>& device) {
   return ccl::make_solo_library(
       [device](void* stream, void* to, const void* from, size_t bytes) -> Status {
@@ -47,7 +47,7 @@ LoadedLibrary no_library() {
   return {std::string(topology::kNoLibrary), std::string(topology::kNoLibrary), make_solo};
 }
 
-// What NCCL does with a device, in terms of the device seam.
+// Implements NCCL's use of a device by the device seam.
 class DeviceWorkspace : public ccl::Workspace {
  public:
   explicit DeviceWorkspace(std::shared_ptr<device::GpuDevice> device)
@@ -76,8 +76,8 @@ class DeviceWorkspace : public ccl::Workspace {
   std::map<void*, std::unique_ptr<device::Stream>> streams_;
 };
 
-// Whether the stream can still be asked is the vendor's to say: a flag shows it in any case. Its
-// memory outlives a wait that is given up, for the stream may write it yet.
+// Only the vendor knows whether the stream can still be queried, so a flag in memory shows its end
+// in any case. The flag outlives an abandoned wait, because the stream may still write to it.
 bool DeviceWorkspace::drain(void* stream, const std::function<bool()>& give_up) {
   auto memory = device_->allocate_pinned(sizeof(device::Flag));
   auto wrapped = device_->wrap_stream(stream);
@@ -92,12 +92,12 @@ bool DeviceWorkspace::drain(void* stream, const std::function<bool()>& give_up) 
   return drained;
 }
 
-// NCCL, or RCCL under the same table.
+// Loads NCCL, or RCCL, which has the same table.
 Result<LoadedLibrary> by_nccl(const Config& config,
                               const Result<std::shared_ptr<const ccl::nccl::Api>>& loaded,
                               ccl::Reach reach) {
   HETCCL_TRY(loaded.status());
-  // Before the library's first call, on every rank.
+  // Must precede the library's first call, on every rank.
   const bool tuned = config.tune != "off" && !config.deterministic;
   return LoadedLibrary{loaded.value()->version, loaded.value()->path,
                        [api = loaded.value(), reach, tuned](const auto& device) {
@@ -163,7 +163,7 @@ TransportRow shm() {
               }};
 }
 
-// Says why a transport that does not encrypt is not used; `what` moves its data.
+// Returns why a transport that does not encrypt is excluded; `what` moves its data.
 std::string why_left_out(const Config& config, const std::string& transport, const char* what) {
   if (!config.transport.empty() && config.transport != transport)
     return "switched off by HETCCL_TRANSPORT=" + config.transport;
@@ -199,7 +199,7 @@ TransportRow ncclnet() {
 
 using FoundAdaptor = std::shared_ptr<const adaptor::Adaptor>;
 
-// An adaptor's device, with the library that names it, if any does.
+// Makes the row of an adaptor's device, with the library that names it, if any.
 GpuRow row_of(const FoundAdaptor& of, const FoundAdaptor& library) {
   GpuRow row;
   row.vendor = of->device->name;
@@ -224,7 +224,7 @@ GpuRow row_of(const FoundAdaptor& of, const FoundAdaptor& library) {
   return row;
 }
 
-// An adaptor's transport.
+// Makes the row of an adaptor's transport.
 TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
   return {.name = transport::name_of_transport(*adaptor),
           .score =
@@ -265,7 +265,7 @@ Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& foun
   for (const adaptor::Found& one : found) {
     if (!one.adaptor.ok() || !one.adaptor.value()->device) continue;
     const std::string& name = one.adaptor.value()->device->name;
-    if (!names_of(adaptors).contains(name))  // else the first adaptor of that name has it
+    if (!names_of(adaptors).contains(name))  // else the first adaptor of that name keeps it
       adaptors.gpus.push_back(row_of(one.adaptor.value(), library_of(name)));
   }
   return adaptors;

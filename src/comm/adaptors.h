@@ -1,5 +1,5 @@
-// The adaptors of this build, as rows. A Runtime makes its own devices, libraries and transports
-// from them. adaptors.cc is the one file outside an adaptor's folder that names adaptors.
+// Lists the adaptors of this build as rows. A Runtime makes its devices, libraries and transports
+// from them. Outside an adaptor's own folder, only adaptors.cc names adaptors.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace hetccl::comm {
 
-/// The host as a device, and the library of its clusters.
+/// The host as a device, and the library that serves its clusters.
 struct HostRow {
   std::string vendor;
   ccl::Reach reach;
@@ -28,48 +28,49 @@ struct HostRow {
   std::function<std::unique_ptr<ccl::Library>(std::shared_ptr<const Crew>)> make_library;
 };
 
-/// A vendor's collective library, loaded: for each of its devices one is made.
+/// A vendor's collective library, loaded. `make` gives one ccl::Library for each device.
 struct LoadedLibrary {
   std::string version, path;
   std::function<std::unique_ptr<ccl::Library>(const std::shared_ptr<device::GpuDevice>&)> make;
 };
 
-/// A vendor of GPUs: its runtime, its compiler of kernels and its collective library, each loaded
-/// when first asked for. A device is "<vendor>" or "<vendor>:<index>".
+/// A vendor of GPUs: its runtime, its kernel compiler and its collective library, each loaded on
+/// first use. A device is named "<vendor>" or "<vendor>:<index>".
 struct GpuRow {
   template <typename Api>
   using Load = std::function<Result<std::shared_ptr<const Api>>(const Config&)>;
 
   std::string vendor;
-  std::string runtime, compiler, library;  ///< what `hetccl info` calls them; empty: there is none
-  ccl::Reach reach;                        ///< the library's
-  /// By the library at most, on GPUs of an architecture, which may be unknown (empty).
+  std::string runtime, compiler, library;  ///< the names that `hetccl info` shows; empty: absent
+  ccl::Reach reach;                        ///< of the library
+  /// Returns the reductions that the library can do, at most, on GPUs of `architecture` (empty:
+  /// unknown).
   ReductionSet (*reduces)(std::string_view architecture) = nullptr;
-  /// What the process does with this vendor's GPUs by itself; null: nobody can tell.
+  /// Tells how the process itself uses this vendor's GPUs, without hetccl. Null: unknown.
   std::shared_ptr<device::gpu::InProcess> in_process;
   Load<device::gpu::Api> load_runtime;
-  Load<device::kernels::Compiler> load_compiler;  ///< empty: nothing compiles kernels
-  /// `runtime` is the path of the runtime in use; empty: there is none.
+  Load<device::kernels::Compiler> load_compiler;  ///< empty: no kernels are compiled
+  /// `runtime` is the path of the runtime in use; empty: none is loaded.
   std::function<Result<LoadedLibrary>(const Config&, const std::string& runtime)> load_library;
 };
 
-/// The process's own, which its transports share.
+/// Resources of the process that its transports share.
 struct Means {
-  Waker& waker;  ///< what the engine sleeps on
+  Waker& waker;  ///< wakes the engine
   std::shared_ptr<Crew> crew;
 };
 
 struct TransportRow {
   std::string name;
   transport::Score score;
-  /// Empty, or why the configuration leaves it out.
+  /// Returns why the configuration excludes this row; empty: it is allowed.
   std::function<std::string(const Config&)> left_out;
   std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&,
                                                               const Means&)>
       make;
-  /// An adaptor's, or for hardware that some hosts have: without it the process goes on.
+  /// True for adaptors and for hardware that some hosts lack: the process continues without it.
   bool optional = false;
-  bool found = false;  ///< an adaptor's
+  bool found = false;  ///< true: from an adaptor
 };
 
 struct Adaptors {
@@ -78,34 +79,35 @@ struct Adaptors {
   std::vector<TransportRow> transports;
 };
 
-/// Those of this build.
+/// Returns the adaptors of this build.
 Adaptors all_adaptors();
 
-/// Those and the devices of `found`, each with the library that names it, or with none.
+/// Adds the devices of `found`, each with the library that names it, or with no library.
 Adaptors with_devices(Adaptors adaptors, const std::vector<adaptor::Found>& found);
 
-/// A part of an adaptor that serves nobody, and why.
+/// A part of an adaptor that is not used, and the reason.
 struct Unused {
   std::string path, device, reason;
 };
-/// Devices of `found` whose name another has, and libraries of devices that they do not have.
+/// Lists devices of `found` whose name is taken, and libraries for devices that do not exist.
 std::vector<Unused> unused_devices(const std::vector<adaptor::Found>& found);
 
-/// Those and the transports of `found`, by name, so that all ranks choose alike of equal scores.
+/// Adds the transports of `found` in order of their names, so that all ranks break ties between
+/// equal scores alike.
 Adaptors with_transports(Adaptors adaptors, const std::vector<adaptor::Found>& found);
 
-/// The names that these have, which others may not take.
+/// Returns the names in use, which adaptors may not take.
 adaptor::Names names_of(const Adaptors& adaptors);
 
-/// The part of them that the topology needs. Links are by transports that all ranks have, since
-/// ranks must agree.
+/// Returns the traits that the topology needs. Only transports that all ranks have make links,
+/// because ranks must agree.
 topology::AdaptorTraits traits_of(const Adaptors& adaptors);
 
-/// The end of a channel that a rank is.
+/// Returns `info` as the end of a channel.
 transport::ChannelEnd end_of(const topology::RankInfo& info);
 
-/// The row of the best transport between two ranks among those with `usable(name)`: the first of
-/// equals. Null where none can.
+/// Returns the row with the best score between two ranks among those with `usable(name)`, the first
+/// one if scores are equal; null if no transport connects them.
 const TransportRow* choose_transport(const std::vector<TransportRow>& rows,
                                      const transport::ChannelEnd& local,
                                      const transport::ChannelEnd& peer,

@@ -49,7 +49,7 @@ TEST_CASE("RDMA comes before TCP between hosts, and stays out of a host") {
   const auto& verbs = *std::find_if(rows.begin(), rows.end(),
                                     [](const TransportRow& row) { return row.name == "verbs"; });
   CHECK(verbs.left_out(config).find("HETCCL_ENCRYPT=1") != std::string::npos);
-  config.vendor_cleartext = true;  // of vendors' libraries alone
+  config.vendor_cleartext = true;  // allows vendors' libraries only
   CHECK(verbs.left_out(config).find("HETCCL_TRANSPORT=verbs") != std::string::npos);
   config.transport = "verbs";
   CHECK(verbs.left_out(config).empty());
@@ -139,7 +139,7 @@ TEST_CASE("what a library reduces is known for each architecture") {
   CHECK(reduces("hip", "gfx1100", DataType::BFloat16));
 }
 
-// One cluster of two GPUs reduces by its library alone; of a cluster each, hetccl's kernels do.
+// Two GPUs in one cluster reduce by their library alone; in two clusters, by hetccl's kernels.
 TEST_CASE("8-bit floats are not asked of RCCL on gfx11, and a label each has kernels reduce them") {
   const auto reduces = [](const std::string& label) {
     const std::string text =
@@ -164,7 +164,7 @@ TEST_CASE("an adaptor's device has the library that names it, whichever adaptor 
   library.abort = [](void*) {};
   hetcclAdaptorTable tables[4] = {fake::table_of(nullptr), fake::table_of(&library),
                                   fake::table_of(nullptr), fake::table_of(nullptr)};
-  tables[0].device = tables[3].device = &toy;  // the first of that name has it
+  tables[0].device = tables[3].device = &toy;  // the first of that name keeps it
   tables[2].device = &lone;
   std::vector<adaptor::Found> found;
   for (const auto& table : tables) found.push_back({"it.so", adaptor::check(&table, "it.so", {})});
@@ -233,7 +233,7 @@ TEST_CASE("GPUs go without their vendor's library where that is said") {
     REQUIRE_MESSAGE(loaded.ok(), loaded.status().message());
     const auto library = loaded.value().make(nullptr);
     CHECK(library->name() == "none");
-    CHECK(library->supports(DataType::Int16, RedOp::Bxor));  // which NCCL lacks
+    CHECK(library->supports(DataType::Int16, RedOp::Bxor));  // NCCL lacks Bxor
   }
 }
 

@@ -9,14 +9,14 @@ namespace hetccl::comm {
 
 namespace {
 
-// A receive from any rank has a channel made to each.
+// A receive from any rank makes a channel to every rank.
 constexpr int kMostSenders = 256;
 constexpr uint64_t kMaxElements = uint64_t{1} << 59U;  // of 8 bytes
 
-// The elements of a buffer, from its first block's to its last one's end.
+// The elements of a buffer, from the start of its first block to the end of its last.
 struct Extent {
   uint64_t begin = 0, end = 0;
-  uint64_t own = 0;  // where the block of this rank begins
+  uint64_t own = 0;  // start of this rank's block
   [[nodiscard]] bool empty() const { return begin == end; }
 };
 
@@ -38,7 +38,7 @@ Result<Extent> extent_of(const exec::Layout& layout, const char* name, uint32_t 
   return extent;
 }
 
-// What a rank sends to itself it gets from itself.
+// Checks that this rank sends to itself as many elements as it receives from itself.
 Status check_own_block(const CollectiveArguments& arguments, uint32_t own) {
   const auto& sent = arguments.input.counts;
   const auto& received = arguments.output.counts;
@@ -50,7 +50,8 @@ Status check_own_block(const CollectiveArguments& arguments, uint32_t own) {
                static_cast<unsigned long long>(out), static_cast<unsigned long long>(in));
 }
 
-// The n-th message that a rank sends itself is the n-th that it receives from itself.
+// Checks that the n-th message that a rank sends itself matches the n-th that it receives from
+// itself.
 Status check_own_messages(std::span<const exec::Message> messages, int rank) {
   std::vector<const exec::Message*> sent, received;
   for (const exec::Message& message : messages) {
@@ -70,7 +71,7 @@ Status check_own_messages(std::span<const exec::Message> messages, int rank) {
   return {};
 }
 
-// Kernels read and write the residual while the call runs, so it shares memory with no buffer.
+// Kernels read and write the residual during the call, so it must not share memory with a buffer.
 Status check_residual(const CollectiveArguments& arguments, uint64_t elements, uint64_t received) {
   const uint64_t width = size_of(arguments.signature.type);
   const auto* residual = static_cast<const std::byte*>(arguments.residual);

@@ -1,4 +1,4 @@
-// What a caller of a collective passes, and whether it makes sense.
+// Checks the arguments of a collective call.
 #pragma once
 
 #include <span>
@@ -15,22 +15,23 @@ struct CollectiveArguments {
   Signature signature;
   const void* send = nullptr;
   void* recv = nullptr;
-  Factor factor{};           ///< of this rank, for RedOp::PreMulSum
+  Factor factor{};           ///< this rank's factor, for RedOp::PreMulSum
   void* residual = nullptr;  ///< of an even reduction, as long as its input; or null
-  /// Of an uneven call: one entry for each block of what this rank sends or receives.
+  /// For uneven calls: one entry for each block that this rank sends (`input`) or receives
+  /// (`output`).
   exec::Layout input{}, output{};
 };
 
-/// InvalidArgument naming the argument: a type, root or operator that does not exist, a buffer that
-/// is null, blocks that do not fit into memory, buffers that overlap other than in place.
+/// Returns InvalidArgument, naming the argument, for an unknown type, root or operator, a null
+/// buffer, blocks that exceed memory, or buffers that overlap other than in place.
 Status check(const CollectiveArguments& arguments, int rank, int n_ranks);
 
-/// The same for messages that go at the same time: a type or peer that does not exist, memory that
-/// is null, messages to this rank itself without their other end.
+/// Checks messages that are posted together: unknown types or peers, null memory, and a message to
+/// this rank itself whose other end is missing.
 Status check(std::span<const exec::Message> messages, int rank, int n_ranks);
 
-/// The length of a block; of uneven ones their mean, or 0 where only the two ends of a block know
-/// it.
+/// Returns the length of a block. For uneven blocks it is their mean, or 0 if only the two ends of
+/// a block know its length.
 [[nodiscard]] uint64_t elements_of_a_block(const CollectiveArguments& arguments, int n_ranks);
 
 }  // namespace hetccl::comm

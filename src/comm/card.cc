@@ -30,8 +30,8 @@ std::string version_text(int code) {
   return format("%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
 }
 
-// A host is where its process may run, a device where its bus says. With one card there is nothing
-// to choose: its distance is 0, and plans are the same whatever the machine.
+// Lists the NICs with their distance from the process's cores (host) or from the device's bus. A
+// single NIC gets distance 0, so that plans are the same on every machine.
 std::vector<topology::Nic> nics_of(const std::vector<net::Interface>& cards,
                                    const device::Device& device) {
   const bool several = net::names_of(cards).size() > 1;

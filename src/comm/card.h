@@ -1,4 +1,5 @@
-// What the ranks of a new communicator tell each other, and what they must agree on.
+// The card that each rank of a new communicator sends to all others, and the checks that their
+// settings agree.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +20,22 @@ struct Card {
   int version = 0;     ///< HETCCL_VERSION_CODE
   std::string agreed;  ///< Config::agreed
   topology::RankInfo info;
-  std::map<std::string, transport::Address> addresses;  ///< by transport
+  std::map<std::string, transport::Address> addresses;  ///< by the transport's name
   std::string cores;                                    ///< of its host, that it may use: "0-3,8"
 };
 
-/// Reads the machine: the RankInfo of `rank` on `device`, whose cluster uses `library`. `host_id`
-/// and `label` override the configuration when not empty. InvalidArgument when HETCCL_SOCKET_IFNAME
-/// names nothing.
+/// Probes the machine and returns the RankInfo of `rank` on `device`, whose cluster uses `library`.
+/// A non-empty `host_id` or `label` overrides the configuration. Returns InvalidArgument if
+/// HETCCL_SOCKET_IFNAME matches no interface.
 Result<topology::RankInfo> probe(int rank, const device::Device& device,
                                  const ccl::Library& library, const Config& config,
                                  const std::string& host_id, const std::string& label);
 
 std::vector<uint8_t> encode(const Card& card);
-/// Bounded and checked: the bytes come from another process.
+/// Parses bytes of another process: bounded and checked.
 Result<Card> decode(const std::vector<uint8_t>& bytes);
 
-/// InvalidUsage naming the version or the variable that differs, its values and the ranks.
+/// Returns InvalidUsage naming the version or variable that differs, its values and the ranks.
 Status check_agreement(const std::vector<Card>& cards);
 
 }  // namespace hetccl::comm

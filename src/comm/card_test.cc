@@ -47,7 +47,7 @@ Json good() {
       .value();
 }
 
-// A good card with one field changed.
+// Encodes a good card with one field changed.
 std::vector<uint8_t> with(const char* field, const Json& value) {
   Json json = good();
   json.set(field, value);
@@ -128,7 +128,7 @@ TEST_CASE("bytes that were changed are read or refused, never a crash") {
 TEST_CASE("what is huge or nested deeply is an error") {
   CHECK(!decode(std::vector<uint8_t>(1 << 20, '[')).ok());
   CHECK(!decode(std::vector<uint8_t>(60'000, '[')).ok());
-  CHECK(!decode(std::vector<uint8_t>(60'000, 0x91)).ok());  // msgpack's array of one
+  CHECK(!decode(std::vector<uint8_t>(60'000, 0x91)).ok());  // an array of one in msgpack
   CHECK(!decode(bytes_of("{\"a\":" + std::string(30'000, '[') + std::string(30'000, ']') + "}"))
              .ok());
   CHECK(!decode(with("agreed", std::string(100'000, 'x'))).ok());

@@ -14,9 +14,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// A channel for messages meets no channel of collectives.
+// Keeps channels for messages apart from those for collectives.
 constexpr uint64_t kMessagesMark = 0x6d65737361676573;  // "messages"
-// The other end may be long in coming: deadlines are those of what waits for the channel.
+// The peer may call much later. Deadlines belong to the operations that wait for the channel.
 constexpr int64_t kPatienceMs = 100'000'000'000;
 constexpr milliseconds kNewsLookTime{10};
 
@@ -80,7 +80,8 @@ std::vector<Json> Channels::describe_transports() const {
   return found;
 }
 
-// Before a tensor depends on it. Messages may go to any rank.
+// Tests at init whether NICs can reach this device's memory, before a tensor depends on it. All
+// peers count, because messages may go to any rank.
 void Channels::try_cards() const {
   const auto& config = context_.runtime.config();
   exec::RegisteredMemory* const memory = context_.runtime.memory_of(device_);
@@ -102,14 +103,14 @@ void Channels::try_cards() const {
   }
 }
 
-// A device whose memory is its own meets others of its host in memory that both reach: now, since
-// pinning may wait for the device.
+// Opens the channels of plans. Device ranks of one host share pinned memory that both reach. It is
+// pinned here, because pinning later may wait for the device.
 Status Channels::open() {
   const std::vector<int> peers = plan::peers(rank_, membership_.topology());
   HETCCL_TRY(reserve(peers));
   try_cards();
   size_t kept = 0;
-  const OnNode near(numa_node_of(device_.bus_id()));  // what is shared with it
+  const OnNode near(numa_node_of(device_.bus_id()));  // places shared memory near the device
   for (const int peer : peers) {
     const auto shared = static_cast<size_t>(membership_.topology().window(rank_, peer));
     const size_t messages = exec::Window::bytes_for_messages(
@@ -135,7 +136,7 @@ Status Channels::open() {
   return {};
 }
 
-// Collectives have the first bytes of the channel's window, messages the rest.
+// Collectives use the first bytes of the channel's window, messages the rest.
 Status Channels::open_windows(int peer, size_t for_collectives) {
   const auto memory = channels_[peer]->window();
   HETCCL_ASSIGN(windows_[peer],
@@ -171,7 +172,8 @@ transport::PeerId Channels::id_of(uint64_t number, int peer) const {
   return {number, rank_, peer, 0, names(rank_), names(peer), membership_.info(rank_).bus_id};
 }
 
-// What the process may not open is an error at once, not after the time that init may take.
+// Checks the process's limit of descriptors now, so that exceeding it fails at once, not at the
+// init timeout.
 Status Channels::reserve(const std::vector<int>& peers) const {
   std::map<transport::Transport*, size_t> channels;
   for (const int peer : peers) ++channels[transport_to(peer)];
@@ -225,7 +227,8 @@ Status Channels::meet(std::span<const exec::Message> messages) {
 
 Status Channels::meet(int peer) {
   if (peer == rank_ || met_.contains(peer)) return {};
-  // Made before nobody may drive: a driver may block this thread until the engine has moved data.
+  // Make the ends before the engine stops driving: a driver may block here until the engine has
+  // moved data.
   exec::Peer way = way_to(peer);
   way.window = find_window(message_windows_, peer);
   HETCCL_ASSIGN(auto ends, executor_->make_ends(way));
@@ -235,8 +238,8 @@ Status Channels::meet(int peer) {
   return {};
 }
 
-// The other end may never come. Ranks connect in no common order, so that no channel may wait for
-// another to be made.
+// Connects in the background, because the peer may never call. Ranks connect in no common order, so
+// no channel may wait for another one.
 void Channels::connect_later(int peer, bool for_messages) {
   const auto way = find_way(peer);
   if (!way.ok()) return explain_later(peer, for_messages, way.status());
@@ -278,7 +281,7 @@ void Channels::report(const Status& why) {
   membership_.verdict().report_own(rank_, why.with("connecting"));
 }
 
-// Not by the transport's thread, since finding out takes a while.
+// Explains on another thread than the transport's, because it takes a while.
 void Channels::explain_later(int peer, bool for_messages, const Status& why) {
   const Status posted = explaining_.post([=, this] { explain(peer, for_messages, why); });
   if (!posted.ok()) report(posted);
@@ -286,9 +289,10 @@ void Channels::explain_later(int peer, bool for_messages, const Status& why) {
 
 void Channels::explain(int peer, bool for_messages, const Status& why) {
   Verdict& verdict = membership_.verdict();
-  // Messages that want it say that it has left; a receive from any rank wants others, too.
+  // Messages to that peer then report that it has left. A receive from any rank may match other
+  // peers.
   if (for_messages && has_left_soon(peer)) return;
-  // It may be how a failure looks from here of which all are about to be told.
+  // The lost connection may be an effect of a failure that all ranks are about to be told.
   if (!context_.cancel->is_set()) verdict.wait(Verdict::kNewsTime);
   if (context_.cancel->is_set() || verdict.failed()) return;
   verdict.report_own(peer, why.with(format("connecting to rank %d", peer)));
@@ -307,7 +311,7 @@ bool Channels::has_left_soon(int peer) const {
 void Channels::use(int peer, bool for_messages, std::unique_ptr<transport::Channel> made) {
   auto& engine = context_.engine();
   engine.exclusively([&] {
-    // A second one would be a defect, and the first may be in use.
+    // A second channel would be a defect; the first one may be in use.
     auto& channels = for_messages ? message_channels_ : channels_;
     const auto known = channels.try_emplace(peer, std::move(made)).first;
     executor_->connect({.rank = peer,
@@ -326,8 +330,8 @@ void Channels::stop() {
   explaining_.wait();
 }
 
-// Closing a window may call a driver, which waits for work that others drive; channels are driven
-// by them.
+// Closing a window may call a driver that waits for other ranks' work, so the engine must drive
+// meanwhile. Channels themselves are driven by it, so they close exclusively.
 void Channels::close() {
   windows_.clear();
   message_windows_.clear();

@@ -15,7 +15,7 @@ Status Chores::post(std::function<void()> chore) {
   std::lock_guard lock(mutex_);
   chores_.push_back(std::move(chore));
   if (running_) return {};
-  if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
+  if (thread_.joinable()) thread_.join();  // it has released the mutex for good
   auto thread = start_thread("hetccl-chores", [this] { run(); });
   if (!thread.ok()) {
     chores_.pop_back();
@@ -42,7 +42,7 @@ void Chores::run() {
     } catch (...) {
       tell_caught(on_exception_);
     }
-    chore = nullptr;  // what it holds goes before `wait` returns
+    chore = nullptr;  // release its captures before `wait` returns
     lock.lock();
   }
   running_ = false;

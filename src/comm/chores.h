@@ -1,4 +1,4 @@
-// What a communicator does in the background, when its user asked not to be blocked.
+// Background work of a communicator whose user asked for non-blocking calls.
 #pragma once
 
 #include <condition_variable>
@@ -13,20 +13,20 @@
 
 namespace hetccl::comm {
 
-/// Runs chores one by one, in the order of `post`, on a thread that exists only while there are
-/// any. Thread-safe.
+/// Runs chores one by one, in the order of `post`, on a thread that exists only while chores are
+/// left. Thread-safe.
 class Chores {
  public:
-  /// A chore that throws ends, and `on_exception` takes what it threw.
+  /// If a chore throws, it ends and `on_exception` gets the error.
   explicit Chores(OnException on_exception) : on_exception_(std::move(on_exception)) {}
-  /// Waits for what was posted.
+  /// Waits for all posted chores.
   ~Chores();
   Chores(const Chores&) = delete;
   Chores& operator=(const Chores&) = delete;
 
-  /// SystemError where there is no thread for it: then it is not run.
+  /// Returns SystemError if no thread can be started; the chore is then not run.
   Status post(std::function<void()> chore);
-  /// Returns once nothing is left. Not from within a chore.
+  /// Waits until no chore is left. Must not be called from a chore.
   void wait();
 
  private:

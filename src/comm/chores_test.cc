@@ -30,7 +30,7 @@ TEST_CASE("chores run in order, in the background, and the destructor waits for 
     open.store(true);
     chores.wait();
     CHECK(order.size() == 50);
-    // The thread has ended: another takes its place.
+    // The first thread has ended; another one starts.
     for (int i = 50; i < 60; ++i) REQUIRE(post(i).ok());
   }
   REQUIRE(order.size() == 60);

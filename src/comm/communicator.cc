@@ -21,7 +21,8 @@ Result<Making> Communicator::prepare(Runtime& runtime, const bootstrap::UniqueId
                  options.n_ranks - 1);
   }
   HETCCL_ASSIGN(const auto child, make(runtime, std::move(options)));
-  Communicator* const self = child.get();  // its own thread must not be the last that holds it
+  Communicator* const self = child.get();  // the chore's own thread must not drop the last
+                                           // reference
   return Making(child, nullptr, [self, id] { return self->open(id); });
 }
 
@@ -33,13 +34,14 @@ Status Communicator::begin(const bootstrap::UniqueId& id) {
 Result<std::shared_ptr<Communicator>> Communicator::make(Runtime& runtime,
                                                          CommunicatorOptions options) {
   HETCCL_ASSIGN(auto cancel, Cancel::create());
-  // Here, on the caller's thread, whose device "cuda" means.
+  // Resolve on the caller's thread, because "cuda" means its current device.
   options.device = runtime.resolve_device(options.device);
   return std::shared_ptr<Communicator>(
       new Communicator(runtime, std::move(options), std::move(cancel)));
 }
 
-// Marks the communicator as ended even if there is no memory to tell why: callers ask for that.
+// Marks the communicator as ended even if there is no memory for the reason, because callers poll
+// for that.
 Status Communicator::open(const bootstrap::UniqueId& id) {
   try {
     return try_open(id);
@@ -85,7 +87,7 @@ void Communicator::warn_of_layout() const {
         "on every rank lets it");
   }
   const int other = membership_.topology().shares_device(rank);
-  if (other > rank && membership_.number() < 2) {  // said once: the two may count in one process
+  if (other > rank && membership_.number() < 2) {  // both ranks may be in one process: log once
     context_.log.warn(
         "ranks %d and %d are threads of one process on one GPU, whose hardware queues their "
         "streams share: calls of one may wait for calls of the other, and end by time-out. Give "
@@ -104,14 +106,14 @@ Status Communicator::join(const bootstrap::UniqueId& id) {
     const bool mail = !note.empty() && note.front() == Mail::kMark;
     if (!note.empty() && note.front() == Gathering::kMark) {
       gathering_.on_note(from, note);
-    } else if (mail) {  // which may come before there is tuning
+    } else if (mail) {  // may come before tuning exists
       if (Pairs* pairs = fabric_.pairs()) pairs->on_note(from, note);
     } else if (Tuning* tuning = dispatch_.tuning()) {
       tuning->on_note(from, note);
     }
   };
   join.on_left = [this](int who, uint64_t) {
-    if (context_.phase == Phase::Opening) {  // a rank that is still setting up waits in vain
+    if (context_.phase == Phase::Opening) {  // a rank that is still setting up would wait in vain
       return context_.cancel->set(error(
           ErrorCode::RemoteError, "rank %d left while the communicator was being set up", who));
     }
@@ -158,7 +160,7 @@ Status Communicator::finish(TimePoint deadline) {
 Status Communicator::drain(TimePoint deadline) {
   if (context_.phase == Phase::Closed) return dispatch_.failure();
   Status status = dispatch_.finish();
-  fabric_.pairs()->stop(deadline);  // they agree by notes, of which there are none after that
+  fabric_.pairs()->stop(deadline);  // pairs agree by notes, which `leave` ends
   membership_.session().leave(dispatch_.called());
   return status;
 }
@@ -185,7 +187,7 @@ void Communicator::shut_down(TimePoint deadline) {
   } else {
     static_cast<void>(finish(deadline));
   }
-  // A thread inside a vendor's library does not stand the end of its process.
+  // A thread inside a vendor's library would crash at the end of the process.
   if (context_.phase == Phase::Closed && fabric_.pairs() != nullptr)
     fabric_.pairs()->stop(deadline);
   dispatch_.write_trace();
@@ -200,17 +202,17 @@ void Communicator::abort(const std::string& why) {
   if (phase == Phase::Opening || phase == Phase::Closed) return;
   const std::string cause = format("rank %d: %s", membership_.rank(), why.c_str());
   membership_.verdict().report(ErrorCode::Aborted, membership_.rank(), cause);
-  // Channels close when the others know why: else they may report a lost connection first.
+  // Close channels after the others know the cause: else they may report a lost connection first.
   membership_.verdict().wait(std::chrono::milliseconds(1000));
   dispatch_.stop(Status(ErrorCode::Aborted, cause));
   chores_.wait();
-  // No memory of the user is touched once nothing is in flight.
+  // Return only when nothing in flight can touch the user's memory.
   dispatch_.wait_until_idle();
 }
 
 void Communicator::on_exception(const Status& why) {
   if (membership_.joined()) return dispatch_.report(membership_.rank(), why);
-  membership_.verdict().replace(why);  // nobody else knows this communicator yet
+  membership_.verdict().replace(why);  // no other rank knows this communicator yet
   context_.phase = Phase::Closed;
 }
 

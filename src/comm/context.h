@@ -1,5 +1,5 @@
-// Shared by all parts of one communicator: its options and settings, the limit of setting it up,
-// and the phase of its life.
+// State that all parts of one communicator share: its options, its settings, its init deadline and
+// its life phase.
 #pragma once
 
 #include <atomic>
@@ -18,20 +18,20 @@ struct CommunicatorOptions {
   std::string device;           ///< "host", "cuda:1", "cuda"; "" is the host
   std::string cluster;          ///< label; "" takes the configuration's
   std::string host_id;          ///< "" takes the configuration's, or probes
-  int64_t timeout_ms = 0;       ///< of one collective; 0 takes the configuration's
-  int64_t init_timeout_ms = 0;  ///< for all ranks to come; 0 takes the configuration's
-  int64_t init_limit_ms = 0;    ///< at most this; 0: no limit
-  bool blocking = true;         ///< false: create, split and finalize go on in the background
-  /// As the settings of these names; none takes the configuration's.
+  int64_t timeout_ms = 0;       ///< of one collective; 0: HETCCL_TIMEOUT's value
+  int64_t init_timeout_ms = 0;  ///< until all ranks have joined; 0: the configuration's
+  int64_t init_limit_ms = 0;    ///< upper bound on the init timeout; 0: none
+  bool blocking = true;         ///< false: create, split and finalize run in the background
+  /// Override the settings of the same names; none: the configuration's.
   std::optional<std::string> wire{}, wire_gather{};
   std::optional<bool> wire_inside{};
-  std::string name{};    ///< for people: in the log and in dumps
-  ccl::Blocks blocks{};  ///< of the cluster's library; where it takes them
+  std::string name{};    ///< shown in the log and in dumps
+  ccl::Blocks blocks{};  ///< thread blocks for the cluster's library, if it takes them
 };
 
 enum class Phase { Opening, Ready, Finalizing, Closed };
 
-/// Outlives the parts. Constant, but for the log while the communicator is set up, and the phase.
+/// Outlives the parts. Constant, except for the log during initialisation and the phase.
 struct Context {
   Context(Runtime& runtime_used, CommunicatorOptions given, std::unique_ptr<Cancel> ends);
   [[nodiscard]] int64_t init_left_ms() const;
@@ -40,9 +40,9 @@ struct Context {
 
   Runtime& runtime;
   const CommunicatorOptions options;
-  const Config config;                   ///< the process's settings, but for what the options say
-  Log log;                               ///< names the rank once that is known
-  const std::unique_ptr<Cancel> cancel;  ///< ends being set up
+  const Config config;                   ///< the process's settings, overridden by the options
+  Log log;                               ///< names the rank once it is known
+  const std::unique_ptr<Cancel> cancel;  ///< cancels initialisation
   const TimePoint init_deadline;
   std::atomic<Phase> phase{Phase::Opening};
 };

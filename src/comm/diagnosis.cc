@@ -1,5 +1,4 @@
-// What a communicator tells of itself when somebody looks for a reason: the dump of its last
-// operations, and the trace of their steps.
+// Shows what a communicator did: the dump of its last operations, and the trace of their steps.
 #include <unistd.h>
 
 #include <array>
@@ -11,7 +10,7 @@
 namespace hetccl::comm {
 namespace {
 
-// By Record::State.
+// Indexed by Record::State.
 constexpr std::array kStates = {"launched", "started", "completed", "failed"};
 
 Json json_of(TimePoint when, const WallClock& wall) {
@@ -19,7 +18,7 @@ Json json_of(TimePoint when, const WallClock& wall) {
   return wall.microseconds(when);
 }
 
-// Collectives and messages alike.
+// Serves collectives and messages alike.
 Json json_of(const exec::Record& record, const WallClock& wall) {
   const Signature& call = record.signature;
   return {{"bytes", call.count * size_of(call.type)},
@@ -94,7 +93,8 @@ std::string Dispatch::dump() {
   return json.dump(1);
 }
 
-// In the background: files may be slow, and whoever fails a communicator must not wait for them.
+// Dumps in the background: files may be slow, and the thread that fails a communicator must not
+// wait.
 void Dispatch::dump_failure() {
   const std::string& pattern = context_.config.dump;
   if (pattern.empty() || recorder_.called() + message_recorder_.called() == 0) return;

@@ -23,12 +23,12 @@ Status Dispatch::open() {
   device_ = &fabric_.device();
   HETCCL_TRY(open_executor());
   HETCCL_TRY(fabric_.serve(*executor_));
-  HETCCL_TRY(measure());  // no rank goes on, and makes calls, before all have come this far
+  HETCCL_TRY(measure());  // no rank returns, and makes calls, before all have measured
   fabric_.exclusively([&] { fabric_.channels().attach(*executor_); });
   return {};
 }
 
-// Makes the options that all executors of this communicator share.
+// Returns the options that all executors of this communicator share.
 exec::ExecutorOptions Dispatch::executor_options() {
   exec::ExecutorOptions options;
   options.clock = &context_.engine().clock();
@@ -41,7 +41,8 @@ exec::ExecutorOptions Dispatch::executor_options() {
   options.rank = rank();
   options.n_ranks = n_ranks();
   options.local_rank = topology().local_rank(rank());
-  // A launch on a GPU may block until messages have moved, which nobody else would see to.
+  // A launch on a GPU may block until messages have moved, so the engine must notice them by
+  // itself.
   if (on_device()) options.on_published = [this] { context_.engine().notify(true); };
   options.on_fault = [this](const exec::Fault& fault) {
     if (fault.stall) return verdict_.ask_why(fault.status.code(), fault.rank, *fault.stall);
@@ -51,8 +52,8 @@ exec::ExecutorOptions Dispatch::executor_options() {
 }
 
 Status Dispatch::open_executor() {
-  // Most launches find what they need there, and ask no driver, which may wait for the device, and
-  // so for ranks that wait for this one.
+  // Pools let most launches avoid the driver, which may wait for the device, and so for ranks that
+  // wait for this one.
   if (topology().clusters().size() > 1) {
     HETCCL_TRY(device_->reserve(size_t{64} << 20U, size_t{32} << 20U));
   }
@@ -85,9 +86,10 @@ Status Dispatch::finish() {
   for (bool closed = false; !closed;) {
     wait_until_idle();
     status = failure();
-    // A call that another thread still makes must not start: nobody would arbitrate its failure.
+    // A call that another thread is making must not start afterwards: nobody would arbitrate its
+    // failure.
     std::lock_guard lock(launch_mutex_);
-    closed = idle() || verdict_.failed();  // or else a call was faster
+    closed = idle() || verdict_.failed();  // false: another call came first
     if (closed) context_.phase = Phase::Closed;
   }
   if (tuning_ != nullptr) tuning_->finish();
@@ -108,8 +110,8 @@ void Dispatch::close(bool ended) {
   keep_until_exit(std::tuple(std::move(executor), std::move(own_stream_)));
 }
 
-// Where ranks of this cluster called different collectives, that is the cause. The library knows
-// its own calls and the cluster's ranks only; all ranks are asked for the user's calls.
+// Different collectives on ranks of this cluster would be the cause. The library only knows its own
+// calls and the cluster's ranks, so all ranks are asked for the user's calls.
 void Dispatch::report(int culprit, const Status& status) {
   if (executor_ == nullptr) return verdict_.report(status.code(), culprit, status.message());
   const auto between = fabric_.ccl().disagreement();
@@ -139,10 +141,10 @@ void Dispatch::stop(Status status) {
   if (!verdict_.settle(std::move(status))) return;
   context_.cancel->set(Status(code, cause));
   dump_failure();
-  // Not with `launch_mutex_`: who launches may be held up by what only this ends.
+  // Do not take `launch_mutex_`: a launching thread may block until this ends its operation.
   fabric_.exclusively([&] {
-    // Before anything is ended. Who has work in flight may only wait for a stream, and hear of the
-    // failure nowhere else.
+    // Read before anything ends. A rank with work in flight may only wait for a stream, and would
+    // learn of the failure nowhere else.
     const std::string standing = executor_ != nullptr ? executor_->standing() : "";
     if (code == ErrorCode::Aborted || standing.empty()) {
       context_.log.info("communicator failed: %s", cause.c_str());
@@ -179,7 +181,8 @@ Status Dispatch::failure() {
     if (phase == Phase::Opening || phase == Phase::Closed) return {};
     const Status local = fabric_.async_error();
     if (local.ok()) return {};
-    // Seen here first: results are worthless already, though the cause is not agreed yet.
+    // This rank sees the failure first: results are worthless, though ranks have not agreed on the
+    // cause.
     report(-1, local);
   }
   return verdict_.await();
@@ -210,12 +213,13 @@ Status Dispatch::recode(const device::Reduction& reduction, void* native_stream)
     HETCCL_TRY(pointers.check(reduction.srcs[0], "what is read"));
     HETCCL_TRY(pointers.check(reduction.dst, "what is written"));
   }
-  // Only the host has no default stream, and its memory is the caller's own.
+  // Only the host has no default stream, and its memory belongs to the caller.
   if (is_no_stream(native_stream)) {
     reduce_encoded(reduction, 0, reduction.count);
     return {};
   }
-  // The caller's stream waits for it: it may take the whole GPU, not HETCCL_GPU_BLOCKS of it.
+  // The caller's stream waits for it, so it may use the whole GPU, not only HETCCL_GPU_BLOCKS of
+  // it.
   constexpr uint16_t kManyBlocks = 1024;
   device::Reduction call = reduction;
   call.blocks = kManyBlocks;

@@ -1,5 +1,5 @@
-// Turns calls into operations: checks them, plans and tunes them, hands them to the executor, and
-// reports on them afterwards.
+// Turns calls into operations: checks, plans and tunes each call, hands it to the executor, and
+// reports its outcome.
 #pragma once
 
 #include <atomic>
@@ -31,131 +31,134 @@ struct Statistics {
   uint64_t plans = 0;
 };
 
-/// Thread-safe; but ranks must agree on the order of their collectives.
+/// Thread-safe, but all ranks must call collectives in the same order.
 class Dispatch {
  public:
-  /// All outlive it, but for `chores`, which waits for its users before they go.
+  /// All arguments outlive it, except `chores`, which waits for its users before it ends.
   Dispatch(Context& context, Membership& membership, Fabric& fabric, Chores& chores);
 
-  /// Whether it can be called: what `start` would find wrong with it.
+  /// Returns the error that `start` would return for these arguments.
   Status check(const CollectiveArguments& arguments) { return check(Work{&arguments}); }
   Status check(std::span<const exec::Message> messages) { return check(Work{nullptr, messages}); }
-  /// Names a started call, for `complete`.
+  /// Identifies a started call, for `complete`.
   using Ticket = exec::Ticket;
-  /// How a call is made.
+  /// Options of one call.
   struct Start {
-    void* stream = nullptr;  ///< the device's own
-    int64_t timeout_ms = 0;  ///< its deadline; 0: the communicator's
-    bool waits = true;       ///< without a stream its caller will do nothing but wait for it
+    void* stream = nullptr;  ///< the device's native stream
+    int64_t timeout_ms = 0;  ///< deadline of the call; 0: the communicator's
+    bool waits = true;       ///< without a stream: the caller will only wait for it
   };
-  /// Enqueues on the stream; without one the collective starts at once.
+  /// Enqueues the call on the stream. Without a stream, starts it at once.
   Result<Ticket> start(const CollectiveArguments& arguments, const Start& how) {
     return launch({&arguments, {}, how});
   }
-  /// The same for messages that go at the same time. Connecting to their other ends goes on in the
-  /// background, until those have messages for this rank.
+  /// Starts messages that are posted together. Connects to their peers in the background; a
+  /// connection completes when the peer has messages for this rank.
   Result<Ticket> start(std::span<const exec::Message> messages, const Start& how) {
     return launch({nullptr, messages, how});
   }
-  /// Waits, driving progress, for what was started without a stream.
+  /// Waits for a call started without a stream, and drives progress meanwhile.
   Status complete(const Ticket& ticket);
-  /// Waits, driving progress, until nothing is in flight: false at the deadline.
+  /// Waits until nothing is in flight, driving progress. Returns false at the deadline.
   Result<bool> await_all(TimePoint deadline);
-  /// Whether that is no stream: null is the default stream of a device that has one. Once it is
-  /// known to be set up.
+  /// Returns whether `native` means "no stream": null is the default stream on devices that have
+  /// one. Requires a finished initialisation.
   [[nodiscard]] bool is_no_stream(const void* native) const {
     return native == nullptr && (device_->capabilities() & device::kDefaultStream) == 0;
   }
-  /// `start`, and without a stream `complete`.
+  /// Calls `start`, and `complete` if there is no stream.
   template <typename Arguments = CollectiveArguments>
   Status call(const Arguments& arguments, void* native_stream) {
     HETCCL_ASSIGN(const Ticket ticket, start(arguments, {.stream = native_stream}));
     return is_no_stream(native_stream) ? complete(ticket) : Status();
   }
-  /// Whether what is enqueued on that stream becomes part of a graph.
+  /// Returns whether work enqueued on that stream is captured into a graph.
   Result<bool> is_capturing(void* native_stream);
 
-  /// Makes an operator for collectives of `type` on this communicator, which frees what is left.
-  /// Unsupported where the host cannot read a scalar in the device's memory (`on_device`).
+  /// Makes a pre-multiplied-sum operator for `type`. Remaining operators are freed with the
+  /// communicator. Returns Unsupported if `scalar` is in device memory (`on_device`) that the host
+  /// cannot read.
   Result<int> create_pre_mul_sum(DataType type, const void* scalar, bool on_device);
   [[nodiscard]] RedOps& red_ops() { return red_ops_; }
-  /// Computes a Reduction with encoded operands in memory of this rank's device, on
-  /// `native_stream`; without one the calling thread has done so on return. Communicates nothing.
-  /// Unsupported where the device does not encode.
+  /// Computes a Reduction with encoded operands in device memory of this rank, on `native_stream`;
+  /// without a stream it is complete on return. Does not communicate. Returns Unsupported if the
+  /// device cannot encode.
   Status recode(const device::Reduction& reduction, void* native_stream);
 
-  /// Tells the cluster's library, and transports, of memory that calls will use. A number of this
-  /// communicator's, or 0 where nobody has a use for it.
+  /// Registers memory for later calls with the cluster's library and the transports. Returns a
+  /// handle of this communicator, or 0 if nothing uses the registration.
   Result<uintptr_t> register_memory(void* memory, size_t bytes);
-  /// InvalidArgument where `number` is none of these.
+  /// Returns InvalidArgument if `number` is not such a handle.
   Status deregister_memory(uintptr_t number);
-  /// How long the call is expected to take, in seconds; see hetcclGroupSimulateEnd. Unsupported
-  /// where nothing predicts it.
+  /// Returns the expected time of the call in seconds; see hetcclGroupSimulateEnd. Returns
+  /// Unsupported if there is no prediction.
   Result<double> predict(const CollectiveArguments& arguments);
 
   void set_timeout(int64_t timeout_ms) { timeout_ms_.store(timeout_ms); }
-  /// Ok once everything is known of this communicator: InvalidUsage while it is being set up, the
-  /// reason when it could not be.
+  /// Returns ok once initialisation is complete, InvalidUsage while it runs, or the reason why it
+  /// failed.
   [[nodiscard]] Status known();
-  /// Ok while calls may be made.
+  /// Returns ok while calls may be made.
   [[nodiscard]] Status check_ready();
-  /// The communicator's first failure, naming the culprit, as all ranks know it; ok while there is
-  /// none. Waits for the ranks' agreement on it, at most the liveness deadline, when this rank has
-  /// seen one first.
+  /// Returns the communicator's first failure as all ranks agreed on it, naming the culprit; ok if
+  /// there is none. If this rank saw a failure first, waits for that agreement, at most the
+  /// liveness deadline.
   [[nodiscard]] Status failure();
-  /// The last operations, what is known of them and the failure, as JSON; at any time.
+  /// Returns the last operations, their state and the failure as JSON. May be called at any time.
   [[nodiscard]] std::string dump();
-  // The rest only where `known` is ok.
+  // Complete only if `known` is ok.
   [[nodiscard]] Statistics statistics();
-  /// The state of tuning, as JSON: see hetcclCommGetTuning.
+  /// Returns the state of tuning as JSON: see hetcclCommGetTuning.
   [[nodiscard]] std::string tuning_json();
-  /// The program has finished a step (HETCCL_TUNE=step). At any time.
+  /// Tells tuning that the program has finished a step (HETCCL_TUNE=step). May be called at any
+  /// time.
   void step();
-  /// From the next call on, calls like `key` use `setting` on this rank. Every rank does so between
-  /// the same calls. JSON; InvalidArgument where it is none of this communicator's.
+  /// Makes calls like `key` use `setting` from this rank's next call on. Every rank must do so
+  /// between the same calls. Takes JSON; returns InvalidArgument if it does not fit this
+  /// communicator.
   Status set_tuning(std::string_view json);
-  /// The settings to search for such a call, as JSON, its default first.
+  /// Returns the settings to search for such a call as JSON, the default first.
   Result<std::string> tuning_space(const Signature& signature);
 
-  // For the communicator.
-  /// Makes the executor, and measures, once the fabric is open.
+  // Makes the executor and measures. Called by Communicator once the fabric is open.
   Status open();
   /// Waits for everything in flight, and closes the communicator to further calls.
   Status finish();
-  /// Fails the communicator for that cause: ends everything in flight.
+  /// Fails the communicator with `status` and ends everything in flight.
   void stop(Status status);
   [[nodiscard]] bool idle() const { return executor_ == nullptr || executor_->idle(); }
-  /// Waits until it is: false where a device does not end what it was given, after a failure.
+  /// Waits until nothing is in flight. Returns false if, after a failure, a device does not finish
+  /// its work.
   bool wait_until_idle() {
     return verdict_.drive_until([this] { return idle(); });
   }
-  /// Frees the executor, before Fabric::close. `ended` as there.
+  /// Frees the executor. Call before Fabric::close; `ended` as there.
   void close(bool ended);
   void write_trace();
-  /// Tells the ranks of a failure that this one has seen.
+  /// Reports a failure that this rank has seen to all ranks.
   void report(int culprit, const Status& status);
-  /// How far this rank is. Thread-safe.
+  /// Returns how far this rank is with call `sequence`. Thread-safe.
   [[nodiscard]] bootstrap::Position position(uint64_t sequence) const;
-  /// How many collectives were called.
+  /// Returns the number of collectives called.
   [[nodiscard]] uint64_t called() const { return recorder_.called(); }
-  /// Null: nothing can be tuned.
+  /// Null: tuning is not possible.
   [[nodiscard]] Tuning* tuning() const { return tuning_.get(); }
 
  private:
-  // One call: a collective or messages.
+  // One call: a collective, or messages.
   struct Work {
     const CollectiveArguments* collective = nullptr;
     std::span<const exec::Message> messages{};
     Start how{};
     TimePoint now{}, deadline{};
-    bool captured = false;  ///< it becomes part of a graph
+    bool captured = false;  ///< captured into a graph
     [[nodiscard]] std::string text() const;
   };
 
   exec::ExecutorOptions executor_options();
   Status open_executor();
   [[nodiscard]] OnException on_exception();
-  // Whether streams advance by themselves.
+  // Returns whether streams advance without the host.
   [[nodiscard]] bool on_device() const {
     return (device_->capabilities() & device::kCooperative) == 0;
   }
@@ -165,7 +168,7 @@ class Dispatch {
   [[nodiscard]] int rank() const { return membership_.rank(); }
   [[nodiscard]] int n_ranks() const { return membership_.n_ranks(); }
   [[nodiscard]] const topology::Topology& topology() const { return membership_.topology(); }
-  // measure.cc
+  // Defined in measure.cc.
   Status measure();
   Status open_tuning();
   Status exchange_tactics();
@@ -173,11 +176,11 @@ class Dispatch {
   void keep_learnt();
   Status measure_calls(std::vector<topology::Measurement>& mine);
   Result<Duration> time_calls(exec::Executor& executor, exec::Program& program, exec::Call call);
-  // tune_calls.cc
+  // Defined in tune_calls.cc.
   [[nodiscard]] tune::Limits limits() const;
-  // diagnosis.cc
+  // Defined in diagnosis.cc.
   void dump_failure();
-  // launch.cc
+  // Defined in launch.cc.
   Status check(const Work& work);
   Status check_host_memory(const Work& work) const;
   Result<device::Stream*> stream_for(void* native);
@@ -195,35 +198,37 @@ class Dispatch {
 
   Context& context_;
   Membership& membership_;
-  Verdict& verdict_;  // of the members
+  Verdict& verdict_;  // owned by Membership
   Fabric& fabric_;
   Chores& chores_;
   std::atomic<int64_t> timeout_ms_;
   RedOps red_ops_;
-  device::Device* device_ = nullptr;  // of the fabric
+  device::Device* device_ = nullptr;  // owned by the fabric
   std::unique_ptr<exec::Executor> executor_;
-  exec::Executor* measuring_ = nullptr;  // another, during init; where nobody drives
+  exec::Executor* measuring_ = nullptr;  // a second executor during init; set under
+                                         // Engine::exclusively
 
-  // Guards launching: what follows, and the caller's side of `executor_` and `fabric_`.
+  // Guards launching: the members below, and the caller's side of `executor_` and `fabric_`.
   std::mutex launch_mutex_;
   std::unique_ptr<device::Stream> own_stream_;  // for calls without a stream
   std::unique_ptr<UserStreams> user_streams_;
   std::unique_ptr<Programs> programs_;
-  std::unique_ptr<Tuning> tuning_;           // null: nothing can be tuned
-  std::unique_ptr<TuningFile> tuning_file_;  // null: without HETCCL_TUNE
-  Tactics tactics_;                          // that the libraries of all clusters take
+  std::unique_ptr<Tuning> tuning_;           // null: tuning is not possible
+  std::unique_ptr<TuningFile> tuning_file_;  // null: HETCCL_TUNE is off
+  Tactics tactics_;                          // the tactics that the libraries of all clusters
+                                             // accept
   /// Memory that the user has registered.
   struct UserRegistration {
-    void* by_library = nullptr;  // null: it knows nothing of it
+    void* by_library = nullptr;  // null: the library has not registered it
     exec::RegisteredMemory::Hold hold;
   };
-  std::map<uintptr_t, UserRegistration> registrations_;  // by number
+  std::map<uintptr_t, UserRegistration> registrations_;  // by handle
   uintptr_t last_registration_ = 0;
   uint64_t sequence_ = 0;
   Statistics statistics_;
 
   exec::Recorder recorder_, message_recorder_{256};
-  std::unique_ptr<exec::Tracer> tracer_;  // null without HETCCL_TRACE
+  std::unique_ptr<exec::Tracer> tracer_;  // null: HETCCL_TRACE is not set
 };
 
 }  // namespace hetccl::comm

@@ -76,7 +76,7 @@ Status Fabric::measure(const tune::LinkToMeasure& link, const OnException& on_ex
   engine.add(probe, on_exception);
   const bool in_time =
       engine.wait([&] { return probe.done() || cancel.is_set(); }, context_.init_deadline);
-  // After that nobody drives the probe. What it has posted must not outlive it.
+  // After this the engine no longer drives the probe. Its posts must not outlive it.
   engine.remove(probe);
   Status status;
   exclusively([&] {
@@ -114,7 +114,7 @@ void Fabric::close(bool ended) {
   if (!ended) {
     return keep_until_exit(std::tuple(std::move(channels_), std::move(pairs_), std::move(ccl_)));
   }
-  // Not where nobody drives: calls to drivers and libraries wait for work that others drive.
+  // Not under Engine::exclusively: drivers and libraries may wait for work that the engine moves.
   if (channels_ != nullptr) channels_->close();
   if (pairs_ != nullptr) pairs_->close();
   ccl_.reset();

@@ -1,5 +1,5 @@
-// Carries a communicator's data: the library of this rank's cluster, the channels to other ranks
-// with their windows, and the pairs. It would be made anew if the members changed.
+// Carries a communicator's data: this rank's cluster library, the channels and windows to other
+// ranks, and the pairs. A change of members would need a new Fabric.
 #pragma once
 
 #include <functional>
@@ -15,38 +15,38 @@
 
 namespace hetccl::comm {
 
-/// `open`, `serve` and `measure` by the thread that opens the communicator, in this order; `meet`
-/// by the threads that launch, under the launch mutex; `stop` and `close` by the thread that
-/// destroys it.
+/// The thread that opens the communicator calls `open`, `serve` and `measure`, in this order.
+/// Threads that launch call `meet` under the launch mutex. The thread that destroys the
+/// communicator calls `stop` and `close`.
 class Fabric {
  public:
-  /// Both outlive it.
+  /// Both must outlive it.
   Fabric(Context& context, Membership& membership) : context_(context), membership_(membership) {}
 
   /// Introduces this rank and its device, joins its cluster, and connects to other clusters.
   Status open();
-  /// Makes the pairs of `executor`, which outlives `stop`. Before ranks share their measurements:
-  /// notes of pairs come as soon as another rank makes calls.
+  /// Makes the pairs of `executor`, which outlives `stop`. Call before ranks share measurements:
+  /// notes about pairs arrive as soon as another rank makes calls.
   Status serve(exec::Executor& executor);
-  /// Measures a link of this rank, whose first rank adds it to `mine`. `on_exception` as of
-  /// Engine::add.
+  /// Measures one of this rank's links. The first rank of the link adds the result to `mine`.
+  /// `on_exception` as in Engine::add.
   Status measure(const tune::LinkToMeasure& link, const OnException& on_exception,
                  std::vector<topology::Measurement>& mine);
 
-  /// Runs `change`, to what a driver uses, where nobody drives.
+  /// Runs `change` while the engine is not driving, so it may change what drivers use.
   void exclusively(const std::function<void()>& change) { context_.engine().exclusively(change); }
-  /// Connects to the other ends of messages.
+  /// Connects to the peers of `messages`.
   Status meet(std::span<const exec::Message> messages);
-  /// The first failure of the cluster's library. Thread-safe.
+  /// Returns the first failure of the cluster's library. Thread-safe.
   [[nodiscard]] Status async_error();
 
-  /// Returns once nothing connects any more.
+  /// Waits until no connection is being made.
   void stop();
-  /// Frees all of it, which nobody uses any more. Where operations have not `ended`, the device may
-  /// still write to it: then it is kept until the process ends.
+  /// Frees everything; nothing may use it any more. If operations have not `ended`, the device may
+  /// still write to this memory, so it is kept until the process ends.
   void close(bool ended);
 
-  // Once it is open.
+  // Requires an open fabric.
   [[nodiscard]] device::Device& device() const { return *device_; }
   [[nodiscard]] ccl::Communicator& ccl() const { return *ccl_; }
   [[nodiscard]] Channels& channels() const { return *channels_; }

@@ -7,7 +7,7 @@ namespace hetccl::comm {
 namespace {
 
 constexpr size_t kHead = 2 + sizeof(uint64_t);  // the mark, the kind, and the number
-constexpr std::chrono::milliseconds kLook{20};  // at what nobody announces
+constexpr std::chrono::milliseconds kLook{20};  // polls for events that nothing announces
 constexpr size_t kMostNamed = 8;
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -62,7 +62,8 @@ bool Gathering::has_asked(int member) {
   return asked_[member].number > answered_[member].number;
 }
 
-// All ranks learn of a departure: who comes late waits for no answer.
+// Fails if a member has left. Every rank learns of departures, so a late caller does not wait for
+// an answer.
 Status Gathering::check_left(const std::vector<int>& members) const {
   for (const int rank : members) {
     if (of_.has_left(rank)) {
@@ -118,7 +119,7 @@ void Gathering::answer(const std::vector<int>& members, Kind kind, const Bytes& 
       note.number = asked_[rank].number;
       answered_[rank] = note;
     }
-    static_cast<void>(tell(rank, note));  // a rank that has failed tells so otherwise
+    static_cast<void>(tell(rank, note));  // a rank that has failed reports it by other means
   }
 }
 
@@ -139,7 +140,7 @@ Result<bootstrap::UniqueId> Gathering::follow(int leader, const std::vector<int>
                                               const Limit& limit) {
   const Note ask{++asks_, ask_of(members), Kind::Ask};
   const Status status = await_answer(ask, members, limit);
-  if (!status.ok()) {  // or else the leader would take it for an answer to its next call
+  if (!status.ok()) {  // else the leader would take it for an answer to its next call
     static_cast<void>(tell(leader, {ask.number, {}, Kind::Withdrawal}));
     return status;
   }
@@ -171,7 +172,7 @@ Status Gathering::await_answer(const Note& ask, const std::vector<int>& members,
   return {};
 }
 
-// False at the deadline; true: something may have changed.
+// Waits for a note. Returns false at the deadline; true: something may have changed.
 Result<bool> Gathering::await_news(std::unique_lock<std::mutex>& lock, const Limit& limit) {
   lock.unlock();
   const Status ended = of_.ended();

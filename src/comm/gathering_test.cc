@@ -1,4 +1,4 @@
-// Some ranks meet without the others, over sessions that lose notes, and bring them twice.
+// Some ranks meet without the others, over sessions that lose notes or deliver them twice.
 #include "comm/gathering.h"
 
 #include <doctest/doctest.h>
@@ -20,7 +20,7 @@ namespace {
 using bootstrap::UniqueId;
 using std::chrono::milliseconds;
 
-// A fake: hands notes to the other ranks at once, but for those that it loses.
+// A fake that delivers notes at once, except for those that it loses.
 class LossyLink final : public fake::NoteSession {
  public:
   LossyLink(int rank, int n_ranks, unsigned lost_percent)
@@ -108,7 +108,7 @@ TEST_CASE("ranks agree, time after time, though notes get lost and come twice") 
     for (const int rank : rounds[i]) CHECK(got[static_cast<size_t>(rank)][i] == id);
     ids.insert(id);
   }
-  CHECK(ids.size() == rounds.size());  // each has one of its own
+  CHECK(ids.size() == rounds.size());  // each round has its own id
 }
 
 TEST_CASE("who gives up is not taken to have called, and the next meeting is another") {

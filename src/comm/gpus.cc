@@ -89,7 +89,7 @@ bool Gpus::in_use() {
   return runtime().ok();
 }
 
-// Outside the lock: a driver may wait for the device.
+// Called without the lock: a driver may wait for the device.
 Result<void*> Gpus::allocate(size_t bytes, void*& context) {
   std::unique_lock lock(mutex_);
   HETCCL_TRY(runtime().status());
@@ -146,7 +146,7 @@ std::vector<Json> Gpus::describe_devices() {
       devices.back().set("pinned_bytes", opened->second.device->pinned_bytes());
     }
   }
-  if (devices.empty())  // the vendor is known nevertheless
+  if (devices.empty())  // report the vendor nevertheless
     return {{{"available", false}, {"reason", "there is no device"}, {"vendor", vendor()}}};
   return devices;
 }

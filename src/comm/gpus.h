@@ -1,5 +1,5 @@
-// The process's GPUs of one vendor with their libraries: found, opened and loaded when first asked
-// for, since a process that only uses the host must not initialise them.
+// The process's GPUs of one vendor and their libraries. Found, opened and loaded on first use,
+// because a process that only uses the host must not initialise them.
 #pragma once
 
 #include <map>
@@ -17,28 +17,29 @@
 
 namespace hetccl::comm {
 
-/// Thread-safe. Outlives what it hands out, and not its arguments.
+/// Thread-safe. Must outlive the devices it returns; its arguments must outlive it.
 class Gpus {
  public:
   Gpus(const GpuRow& row, const Config& config, const Log& log)
       : row_(row), config_(config), log_(log) {}
 
   [[nodiscard]] const std::string& vendor() const { return row_.vendor; }
-  /// Whether `name` is "<vendor>" or "<vendor>:<index>".
+  /// Returns whether `name` is "<vendor>" or "<vendor>:<index>".
   [[nodiscard]] bool names_one(std::string_view name) const { return index_of(name).has_value(); }
-  /// The index behind the colon; -1: none is named; nothing for what is no such name.
+  /// Returns the index after the colon, -1 for "<vendor>" alone, nothing for any other name.
   [[nodiscard]] std::optional<int> index_of(std::string_view name) const;
-  /// "<vendor>" with the index of the calling thread's current device, 0 where it has none; other
-  /// names as they are.
+  /// Replaces "<vendor>" by the calling thread's current device, or by index 0 if it has none.
+  /// Returns other names unchanged.
   std::string resolve(std::string_view name);
-  /// The device of a name; Unsupported or InvalidArgument with the reason.
+  /// Returns the device of that name, or Unsupported or InvalidArgument with the reason.
   Result<device::Device*> device(std::string_view name);
-  /// The library for clusters of `device`, which is one of these; Unsupported with the reason.
+  /// Returns the library for clusters of `device`, which must be one of these, or Unsupported with
+  /// the reason.
   Result<ccl::Library*> library(const device::Device& device);
 
-  /// What the process does with these GPUs by itself, which loads and initialises nothing: the
-  /// calling thread's current one, and the one whose memory an address is that the host cannot
-  /// reach; -1: none.
+  /// Returns the process's own use of these GPUs; loads and initialises nothing. `current_device`
+  /// is the calling thread's; the other returns the GPU that holds `address` if the host cannot
+  /// reach it. -1: none.
   [[nodiscard]] int current_device() const {
     return row_.in_process != nullptr ? row_.in_process->current_device() : -1;
   }
@@ -47,13 +48,14 @@ class Gpus {
     const auto [device, managed] = row_.in_process->owner_of(address);
     return managed ? -1 : device;
   }
-  /// Whether the process has loaded their runtime, and it shows a GPU.
+  /// Returns whether the process has loaded their runtime and it shows a GPU.
   [[nodiscard]] bool in_use();
-  /// Memory of the calling thread's current device, whose context `context` becomes.
+  /// Allocates memory of the calling thread's current device, and sets `context` to that device's
+  /// context.
   Result<void*> allocate(size_t bytes, void*& context);
   Status free(void* memory, void* context);
 
-  /// For `hetccl info`.
+  /// Used by `hetccl info`.
   std::vector<Json> describe_devices();
   std::vector<Json> describe_libraries();
 
@@ -65,7 +67,7 @@ class Gpus {
   template <typename Api>
   using Loaded = std::optional<Result<std::shared_ptr<const Api>>>;
 
-  // With the lock held: the first call decides.
+  // Requires the lock. The first call decides the result.
   const Result<std::shared_ptr<const device::gpu::Api>>& runtime();
   const Result<std::shared_ptr<const device::kernels::Compiler>>& compiler();
   const Result<LoadedLibrary>& library();

@@ -1,4 +1,4 @@
-// The libraries that can serve clusters of the host: hetccl's own, and those of HETCCL_ADAPTORS.
+// The libraries that can serve host clusters: hetccl's own, and those of HETCCL_ADAPTORS.
 #pragma once
 
 #include <memory>
@@ -16,24 +16,24 @@
 
 namespace hetccl::comm {
 
-/// Which of them serves the host's ranks: the one with the highest score, and of equals the first;
-/// null: hetccl's own, which has HETCCL_OWN_SCORE. Sets `why`, of each, why it does not. An error
-/// where one is refused, or does not answer in time.
+/// Returns the adaptor with the highest score for this host's ranks, the first one if scores are
+/// equal; null: hetccl's own, whose score is HETCCL_OWN_SCORE. Sets in `why` the reason for each
+/// adaptor that is not used. Returns an error if one is refused or does not answer in time.
 Result<std::shared_ptr<const adaptor::Adaptor>> choose_library(
     const std::vector<adaptor::Found>& found, std::vector<std::string>& why,
     const WaitLimit& limit);
 
-/// Those of one Runtime, which it outlives. Thread-safe.
+/// The host libraries of one Runtime, which must outlive this. Thread-safe.
 class HostLibraries {
  public:
-  /// Of `found`, those without a library of hosts are no business of this.
+  /// Ignores members of `found` that have no library for hosts.
   HostLibraries(const HostRow& row, const Log& log, const std::vector<adaptor::Found>& found);
 
-  /// The one that serves this process: chosen by the first call, since an adaptor may have to wait
-  /// there for its other ranks, within `limit`. `crew` helps hetccl's own. An error where an
-  /// adaptor is refused.
+  /// Returns the library that serves this process. The first call chooses it, and may wait there,
+  /// within `limit`, for an adaptor's other ranks. `crew` helps hetccl's own library. Returns an
+  /// error if an adaptor is refused.
   Result<ccl::Library*> library(const std::shared_ptr<Crew>& crew, const WaitLimit& limit);
-  /// Each of them, and why it does not serve, as `hetccl info` shows it.
+  /// Describes each library and why it is not used, as `hetccl info` shows it.
   [[nodiscard]] std::vector<Json> describe(const std::shared_ptr<Crew>& crew);
 
  private:
@@ -43,7 +43,7 @@ class HostLibraries {
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<ccl::Library> library_;
   Status refused_;
-  std::vector<std::string> why_not_;  // of each that was found
+  std::vector<std::string> why_not_;  // by found adaptor
 };
 
 }  // namespace hetccl::comm

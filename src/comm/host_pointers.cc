@@ -11,23 +11,23 @@ Status HostPointers::check(const void* address, const char* argument) {
   std::atomic<const void*>& known = known_[place];
   if (known.load(std::memory_order_relaxed) == address) [[likely]]
     return {};
-  HETCCL_TRY(ask(address, argument));
-  known.store(address, std::memory_order_relaxed);
-  return {};
-}
-
-Status HostPointers::ask(const void* address, const char* argument) const {
-  for (const Gpus& gpus : gpus_) {
-    const int owner = gpus.owner_of(address);
-    if (owner < 0) continue;
-    const std::string name = gpus.vendor() + ":" + std::to_string(owner);
+  if (const std::string gpu = gpu_of(address); !gpu.empty()) {
     return error(ErrorCode::InvalidArgument,
                  "%s is memory of the GPU %s, and this rank is on the host: make its communicator "
                  "with the device \"%s\" in hetcclConfig_t, or with that GPU as the thread's "
                  "current one, or copy the data to the host first",
-                 argument, name.c_str(), name.c_str());
+                 argument, gpu.c_str(), gpu.c_str());
   }
+  known.store(address, std::memory_order_relaxed);
   return {};
+}
+
+std::string HostPointers::gpu_of(const void* address) const {
+  for (const Gpus& gpus : gpus_) {
+    const int owner = gpus.owner_of(address);
+    if (owner >= 0) return gpus.vendor() + ":" + std::to_string(owner);
+  }
+  return "";
 }
 
 }  // namespace hetccl::comm

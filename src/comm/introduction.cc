@@ -45,7 +45,7 @@ Result<std::shared_ptr<const Introduction>> Introductions::read(
   std::shared_ptr<Entry> entry;
   {
     std::lock_guard lock(mutex_);
-    // Those of communicators that are gone: few are alive at a time, so the walk is short.
+    // Drop entries of communicators that are gone. Few are alive at a time, so the walk is short.
     std::erase_if(entries_, [](const auto& one) { return one.second.expired(); });
     auto& slot = entries_[communicator];
     entry = slot.lock();

@@ -1,5 +1,5 @@
-// What the ranks of a communicator know of each other once they have exchanged their cards. Made
-// once in a process: a thousand ranks as threads read a thousand cards, not a million.
+// The knowledge that a communicator's ranks share after they exchanged cards. Made once per
+// process: a thousand ranks as threads parse a thousand cards, not a million.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ namespace hetccl::comm {
 
 struct Introduction {
   topology::Topology topology;
-  std::vector<std::map<std::string, transport::Address>> addresses;  ///< by rank; by transport
+  std::vector<std::map<std::string, transport::Address>> addresses;  ///< by rank, then by transport
   std::vector<std::string> cores;                                    ///< by rank: Card::cores
 
-  /// How many ranks are on the host of `rank`, itself included, and how many of them may use the
-  /// same cores: others are bound to cores of their own.
+  /// The number of ranks on one rank's host, itself included (`all`), and how many of these may use
+  /// the same cores (`bound`).
   struct Sharers {
     int all = 0, bound = 0;
   };
@@ -33,16 +33,16 @@ struct Introduction {
 class Introductions {
  public:
   explicit Introductions(topology::AdaptorTraits traits = {}) : traits_(std::move(traits)) {}
-  /// From `encoded`, the cards by rank, which are the same for all ranks of `communicator` (a
-  /// number that no other has). The first that asks reads them, the others wait for it and share
-  /// what it found. RemoteError naming a rank whose card is malformed, InvalidUsage where ranks
+  /// Decodes `encoded`, the cards by rank, which are the same for all ranks of `communicator` (a
+  /// number that is unique in the process). The first caller decodes; others wait and share its
+  /// result. Returns RemoteError naming a rank whose card is malformed, or InvalidUsage if ranks
   /// disagree.
   Result<std::shared_ptr<const Introduction>> read(
       uint64_t communicator, const std::vector<std::vector<uint8_t>>& encoded);
 
  private:
   struct Entry {
-    std::mutex mutex;  // held while the cards are read
+    std::mutex mutex;  // held while the cards are decoded
     std::optional<Introduction> made;
   };
   const topology::AdaptorTraits traits_;

@@ -1,4 +1,4 @@
-// From a call to its executor: checks, the plan, the stream, room, and what failing half-way means.
+// Takes a call to its executor: checks, plan, stream, resources, and errors half-way.
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -12,7 +12,7 @@ namespace hetccl::comm {
 using std::chrono::milliseconds;
 
 namespace {
-// More takes longer than what is saved by not asking the engine.
+// Larger calls take longer than skipping the engine saves.
 constexpr uint64_t kAtOnceBytes = uint64_t{64} << 10U;
 }  // namespace
 
@@ -30,7 +30,8 @@ Status Dispatch::check(const Work& work) {
     if (status.ok()) status = plan::check_support(work.collective->signature, topology());
   } else {
     status = comm::check(work.messages, rank(), n_ranks());
-    // Memory for what a GPU receives is on its way before it is known from whom.
+    // A GPU receive commits its memory to a sender before the message comes, so it must know the
+    // sender.
     const auto is_any = [](const exec::Message& one) { return one.peer == exec::kAnyRank; };
     const auto& messages = work.messages;
     if (status.ok() && !on_host_memory() && std::any_of(messages.begin(), messages.end(), is_any)) {
@@ -43,7 +44,7 @@ Status Dispatch::check(const Work& work) {
   return status.ok() ? status : status.with(format("rank %d: %s", rank(), work.text().c_str()));
 }
 
-// Host threads would crash on a GPU's memory.
+// Refuses GPU memory on host ranks, because host threads would crash on it.
 Status Dispatch::check_host_memory(const Work& work) const {
   HostPointers& pointers = context_.runtime.host_pointers();
   for (const exec::Message& message : work.messages) {
@@ -62,7 +63,7 @@ Status Dispatch::check_host_memory(const Work& work) const {
 }
 
 Status Dispatch::complete(const Ticket& ticket) {
-  // Bounded: the executor reports what passes its deadline, and the failure ends the operation.
+  // Bounded: the executor reports operations past their deadline, and the failure ends them.
   if (!ticket.done()) verdict_.drive_until([&] { return ticket.done(); });
   return failure();
 }
@@ -70,7 +71,7 @@ Status Dispatch::complete(const Ticket& ticket) {
 Result<bool> Dispatch::await_all(TimePoint deadline) {
   HETCCL_TRY(known());
   if (!context_.engine().wait([this] { return idle(); }, deadline)) return false;
-  fabric_.exclusively([] {});  // who drove has told of each end by then
+  fabric_.exclusively([] {});  // returns when running drivers have reported every end
   return true;
 }
 
@@ -79,8 +80,8 @@ Result<bool> Dispatch::is_capturing(void* native_stream) {
   return !is_no_stream(native_stream) && device_->is_capturing(native_stream);
 }
 
-// A call that a graph cannot hold is refused before any rank counts it: the graph would run it
-// later, or again, without what the progress engine moves.
+// Refuses, before any rank counts it, a call that a graph cannot hold: the graph would run it
+// later, or again, without the data that the progress engine moves.
 Result<bool> Dispatch::is_captured(const Work& work, std::unique_lock<std::mutex>& lock) {
   if (is_no_stream(work.how.stream) || !device_->is_capturing(work.how.stream)) return false;
   Status status;
@@ -98,7 +99,8 @@ Result<bool> Dispatch::is_captured(const Work& work, std::unique_lock<std::mutex
                      "cluster does; call it outside the graph");
 }
 
-// Waits until it is known of each message that the library carries it; others may call meanwhile.
+// Waits until the library is known to carry each of these messages. Other threads may call
+// meanwhile.
 Status Dispatch::await_library(const Work& work, std::unique_lock<std::mutex>& lock) {
   HETCCL_TRY(fabric_.meet(work.messages));
   std::set<std::pair<int, exec::Route*>> routes;  // each with its peer
@@ -139,7 +141,7 @@ bool Dispatch::is_device_work_alone(const Signature& signature) const {
   const topology::Cluster& cluster = topology().clusters().front();
   if (cluster.ranks.size() < static_cast<size_t>(n_ranks())) return false;
   if (plan::is_pairwise(signature.collective) && n_ranks() > 1 && !cluster.exchanges) return false;
-  // Its device multiplies what a rank alone has, or the host.
+  // A single rank's device, or the host, multiplies its data.
   return n_ranks() > 1 || signature.op != RedOp::PreMulSum ||
          exec::arithmetic_by_host(*device_, signature, 1) == 0;
 }
@@ -152,7 +154,7 @@ Result<Dispatch::Ticket> Dispatch::launch(Work work) {
   work.deadline = work.now + milliseconds(timeout_ms);
   std::unique_lock lock(launch_mutex_);
   HETCCL_TRY(wait_for_room(work, lock));
-  HETCCL_TRY(check_ready());  // again: a finish may have been faster
+  HETCCL_TRY(check_ready());  // check again: `finish` may have come first
   work.how.waits = work.how.waits && is_no_stream(work.how.stream);
   HETCCL_ASSIGN(work.captured, is_captured(work, lock));
   Result<Ticket> ticket = Ticket();
@@ -161,23 +163,23 @@ Result<Dispatch::Ticket> Dispatch::launch(Work work) {
     lock.unlock();
     if (!ticket.ok()) return fail_launch(ticket.status(), work);
   } catch (...) {
-    // A call that this rank counted and did not make would leave it one ahead of the others: where
-    // there is no memory even to tell them, nothing more is called here.
+    // A rank that counted a call without making it would be one ahead of the others. If there is no
+    // memory even to tell them, the communicator takes no more calls here.
     verdict_.settle_without_memory();
     throw;
   }
   if (work.how.waits) return ticket;
-  // A caller on a device's stream does not drive progress: the engine does.
+  // A caller on a device's stream does not drive progress, so the engine must.
   executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
   return ticket;
 }
 
-// The others may have called it, and wait for this rank.
+// Fails the communicator: the other ranks may have made the call, and wait for this one.
 Status Dispatch::fail_launch(const Status& why, const Work& work) {
   const Status status = why.with("launching " + work.text());
   if (!verdict_.failed()) report(rank(), status);
   Status cause = verdict_.await();
-  // What was enqueued before it failed may still use the caller's memory.
+  // Work enqueued before the error may still use the caller's memory.
   stop(cause);
   wait_until_idle();
   return cause;

@@ -47,7 +47,7 @@ std::optional<Mail::Bytes> Mail::take(int peer, TimePoint now, TimePoint& again)
     const Kind kind = std::exchange(box.kind, Kind::Reminder);
     box.due = now + box.pause;
     if (box.round == 0) box.pause = std::min(2 * box.pause, kLongestReminder);
-    lock.unlock();  // which the control plane's thread takes under its own
+    lock.unlock();  // the control plane's thread takes it while it holds its own
     told = tell(peer, std::move(note), kind);
     lock.lock();
   }

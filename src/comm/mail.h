@@ -1,4 +1,4 @@
-// Agreement of two ranks. They exchange short notes by turns, over the control plane.
+// Lets two ranks agree: they exchange short notes in turns, over the control plane.
 #pragma once
 
 #include <array>
@@ -20,29 +20,29 @@
 
 namespace hetccl::comm {
 
-/// Waits for nothing. Thread-safe; but one thread exchanges with one peer.
+/// Never blocks. Thread-safe, but only one thread may exchange with one peer.
 class Mail {
  public:
-  /// The first byte of a note of these. Others are JSON.
+  /// The first byte of mail notes. Other notes are JSON.
   static constexpr uint8_t kMark = 'M';
 
-  /// `session` outlives this. `ring` is called, by the control plane's thread, when a peer's note
-  /// or departure may complete an exchange. An exchange that is not complete reminds the other end
-  /// after `reminder`; the first one, for which it may be long in coming, then after twice as long
-  /// each time.
+  /// `session` must outlive this. The control plane's thread calls `ring` when a peer's note or
+  /// departure may complete an exchange. While an exchange is incomplete, this end repeats its note
+  /// after `reminder`. The first exchange may take long, so its pause doubles each time.
   Mail(bootstrap::Session& session, std::function<void()> ring,
        std::chrono::milliseconds reminder = std::chrono::seconds(1))
       : session_(session), ring_(std::move(ring)), reminder_(reminder) {}
 
-  /// Begins the next exchange with `peer`, once the one before is complete. Both ends make the same
-  /// exchanges.
+  /// Begins the next exchange with `peer`, once the one before is complete. Both ends must make the
+  /// same exchanges.
   template <typename T>
   void begin(int peer, const T& mine) {
     static_assert(std::has_unique_object_representations_v<T>, "padding would travel, too");
     begin(peer, std::as_bytes(std::span(&mine, 1)));
   }
-  /// Completes the exchange that has begun: what `peer` tells, or RemoteError once it has left.
-  /// Empty while it has told nothing: ask again at `again`, which this only makes earlier.
+  /// Completes the begun exchange: returns the peer's note, or RemoteError if the peer has left.
+  /// Returns nothing while the note is missing; then call again by `again`, which this only makes
+  /// earlier.
   template <typename T>
   std::optional<Result<T>> take(int peer, TimePoint now, TimePoint& again) {
     const auto heard = take(peer, now, again);
@@ -58,22 +58,21 @@ class Mail {
     return theirs;
   }
 
-  // By the control plane's thread.
-  /// Does nothing where it is no note of these.
+  // Called by the control plane's thread. Ignores notes that are not mail.
   void on_note(int from, std::span<const uint8_t> note);
   void on_left(int rank);
 
  private:
   enum class Kind : uint8_t { Told, Reminder, Answer };
-  // The exchanges with one peer. A note may get lost: who waits reminds the other end of its own,
-  // and who has gone on answers a reminder, but no answer, with what it told then.
+  // The exchanges with one peer. Notes may get lost: a waiting end repeats its note as a reminder.
+  // An end that has gone on answers a reminder, but never an answer, with its note of that round.
   struct Box {
-    uint64_t round = 0;                              // exchanges that are complete
-    std::array<std::vector<uint8_t>, 2> told;        // the last two notes, by round
-    std::map<uint64_t, std::vector<uint8_t>> heard;  // by round: this one, and the next
+    uint64_t round = 0;                              // completed exchanges
+    std::array<std::vector<uint8_t>, 2> told;        // the last two notes sent, by round
+    std::map<uint64_t, std::vector<uint8_t>> heard;  // notes received, by round: this one, and the
+                                                     // next
     bool left = false;
-    // The exchange that has begun tells this rank's note as `kind` says, at `due`, and again after
-    // `pause`.
+    // The current exchange sends its note as `kind` at `due`, and again after each `pause`.
     Kind kind = Kind::Told;
     TimePoint due{};
     std::chrono::milliseconds pause{};

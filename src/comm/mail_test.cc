@@ -1,4 +1,4 @@
-// Two ranks' mail over sessions that lose notes, and bring them twice.
+// Two ranks exchange mail over sessions that lose notes or deliver them twice.
 #include "comm/mail.h"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@
 namespace hetccl::comm {
 namespace {
 
-// A fake: hands notes to the other end at once, but for those that it loses.
+// A fake that delivers notes to the other end at once, except for those that it loses.
 class LossySession final : public fake::NoteSession {
  public:
   LossySession(int rank, uint64_t seed, unsigned lost_percent)
@@ -46,13 +46,13 @@ struct Two {
         mails{{sessions[0], [this] { ++rung[0]; }}, {sessions[1], [this] { ++rung[1]; }}} {
     for (size_t i : {0, 1}) sessions[i].other = &mails[1 - i];
   }
-  /// Returns the note that rank `i` hears now, in the exchange that it has begun; 0: none yet.
+  /// Returns the note that rank `i` has received in its current exchange; 0: none yet.
   Result<uint64_t> hear(size_t i) {
     again = TimePoint::max();
     const auto heard = mails[i].take<uint64_t>(static_cast<int>(1 - i), clock.now(), again);
     return heard ? *heard : Result<uint64_t>(uint64_t{0});
   }
-  /// Waits until both have heard.
+  /// Waits until both ends have the other's note.
   std::array<uint64_t, 2> exchange(const std::array<uint64_t, 2>& told) {
     for (size_t i : {0, 1}) mails[i].begin(static_cast<int>(1 - i), told[i]);
     std::array<uint64_t, 2> heard{};
@@ -93,7 +93,7 @@ TEST_CASE("where no note is lost nobody waits to be reminded, whoever comes firs
     two.mails[first].begin(static_cast<int>(second), 2 * round);
     CHECK(two.hear(first).value() == 0);
     two.mails[second].begin(static_cast<int>(first), 2 * round + 1);
-    CHECK(two.hear(second).value() == 2 * round);  // which was there before it told its own
+    CHECK(two.hear(second).value() == 2 * round);  // it arrived before this end began
     CHECK(two.hear(first).value() == 2 * round + 1);
   }
 }
@@ -101,7 +101,7 @@ TEST_CASE("where no note is lost nobody waits to be reminded, whoever comes firs
 TEST_CASE("who hears nothing reminds the other end, less and less often in the first exchange") {
   Two two(1, 0);
   const TimePoint begin = two.clock.now();
-  two.sessions[0].other = &two.mails[0];  // to nobody
+  two.sessions[0].other = &two.mails[0];  // delivers to nobody
   two.mails[0].begin(1, uint64_t{7});
   std::vector<int64_t> told_at;
   for (int told = 0; told_at.size() < 8; two.clock.time = two.again) {
@@ -118,7 +118,7 @@ TEST_CASE("a reminder is answered, and an answer is not: mail ends with the exch
   Two two(1, 0);
   two.exchange({1, 2});
   const int before = two.sessions[0].told + two.sessions[1].told;
-  // The first round's notes again, as reminders that have crossed the answers.
+  // Repeats the first round's notes, as reminders that crossed the answers.
   const std::vector<uint8_t> reminder = {'M', 1, 0, 0, 0, 0, 0, 0, 0, 0, 7};
   two.mails[0].on_note(1, reminder);
   two.mails[1].on_note(0, reminder);
@@ -135,7 +135,7 @@ TEST_CASE("an exchange ends with the peer and with this rank, and news of either
   two.sessions[1].has_left = true;
   two.mails[1].begin(0, uint64_t{7});
   CHECK(two.rung[1] == 1);
-  CHECK(two.hear(1).value() == 7);  // it had told before it left
+  CHECK(two.hear(1).value() == 7);  // sent before it left
   two.mails[1].begin(0, uint64_t{8});
   CHECK(two.hear(1).status().code() == ErrorCode::InvalidUsage);
 }

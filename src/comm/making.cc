@@ -4,7 +4,7 @@
 
 namespace hetccl::comm {
 
-// A communicator's exchanges come in the order of the calls, on every rank.
+// Runs on the parent's chores, so that every rank makes exchanges in the order of the calls.
 Chores& Making::chores() const {
   return parent_ != nullptr ? parent_->chores_ : child_->chores_;
 }

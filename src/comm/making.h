@@ -1,5 +1,5 @@
-// A communicator that is prepared and not begun. One thread may have several ranks, which wait for
-// each other: it begins all of them before it waits for any.
+// A communicator that is prepared but not begun. One thread may own several ranks that wait for
+// each other, so it begins all of them before it waits for any.
 #pragma once
 
 #include <functional>
@@ -13,28 +13,27 @@ namespace hetccl::comm {
 class Chores;
 class Communicator;
 
-/// One rank's part in making a communicator: `run`, or `start` and `wait`, or `give_up`, once. By
-/// one thread at a time.
+/// One rank's part in making a communicator. Call once: `run`, or `start` and `wait`, or `give_up`.
+/// One thread at a time.
 class Making {
  public:
   Making(Making&&) = default;
   Making& operator=(Making&&) = delete;
   Making(const Making&) = delete;
   Making& operator=(const Making&) = delete;
-  /// Lets the communicator fail where nothing else was done, as when a thread ends in its group.
+  /// Fails the communicator if none of these was called, as when a thread ends inside a group.
   ~Making();
-  /// The communicator to come, which is being set up until then. Null where this rank will be in
-  /// none.
+  /// Returns the communicator, which is not ready yet. Null: this rank is not a member.
   [[nodiscard]] std::shared_ptr<Communicator> communicator() const {
     return joins_ ? child_ : nullptr;
   }
-  /// Makes it on the calling thread, or in the background where it is not blocking.
+  /// Sets it up on the calling thread, or in the background if it is non-blocking.
   Status run();
-  /// Makes it in the background.
+  /// Sets it up in the background.
   Status start();
-  /// After `start`: waits until it is made, where it is blocking.
+  /// After `start`: waits until it is set up, if it is blocking.
   Status wait() const;
-  /// Lets the communicator fail, in which no rank of this process has begun to take part.
+  /// Fails the communicator, which no rank of this process has begun to set up.
   void give_up(const Status& why) const;
 
  private:
@@ -48,11 +47,11 @@ class Making {
   [[nodiscard]] Chores& chores() const;
 
   std::shared_ptr<Communicator> child_;
-  std::shared_ptr<Communicator> parent_;  // of whose ranks it is made; or null
+  std::shared_ptr<Communicator> parent_;  // split or shrunk for this one; or null
   std::function<Status()> work_;
   bool joins_;
   mutable bool is_used_ = false;
-  std::shared_ptr<Status> outcome_ = std::make_shared<Status>();  // of `start`
+  std::shared_ptr<Status> outcome_ = std::make_shared<Status>();  // result of `start`
 };
 
 }  // namespace hetccl::comm

@@ -1,5 +1,5 @@
 // Measures, when a communicator is made, the links between its clusters (one of each class, or all)
-// and a small all-reduce. All ranks learn all of it, so that all predict, and choose, alike.
+// and a small all-reduce. All ranks learn all results, so that all predict and choose alike.
 #include <algorithm>
 #include <array>
 
@@ -11,7 +11,7 @@
 namespace hetccl::comm {
 namespace {
 
-// Of an all-reduce that is small, and in which every rank has a part.
+// The size of a small all-reduce in which every rank has a part.
 constexpr uint64_t kMeasuredElements = 256;
 constexpr std::array kMeasuredTypes = {DataType::Int32, DataType::Float32, DataType::Uint32};
 
@@ -21,7 +21,7 @@ Status Dispatch::measure() {
   std::vector<topology::Measurement> mine;
   const Config& config = context_.config;
   if (!config.deterministic) {
-    const bool all = config.wire_below_mbps > 0;  // the slowest decides what is encoded
+    const bool all = config.wire_below_mbps > 0;  // the slowest link decides what is encoded
     for (const tune::LinkToMeasure& link : tune::links_to_measure(topology(), all)) {
       if (rank() == link.rank_a || rank() == link.rank_b)
         HETCCL_TRY(fabric_.measure(link, on_exception(), mine));
@@ -53,7 +53,7 @@ Status Dispatch::open_tuning() {
   return exchange_knowledge();
 }
 
-// All ranks tell each other what their libraries can be told.
+// Exchanges the tactics that each rank's library accepts.
 Status Dispatch::exchange_tactics() {
   HETCCL_ASSIGN(const auto all,
                 membership_.exchange(tune::to_json(fabric_.ccl().tactics()).dump()));
@@ -67,7 +67,7 @@ Status Dispatch::exchange_tactics() {
   return {};
 }
 
-// Rank 0 tells the others what it has read. Tuning knows of it what can be done here.
+// Sends what rank 0 read from the file to the others. Tuning takes what this communicator can do.
 Status Dispatch::exchange_knowledge() {
   std::string mine;
   if (rank() == 0) {
@@ -89,15 +89,15 @@ Status Dispatch::exchange_knowledge() {
   return {};
 }
 
-// In the background: files may be slow.
+// Writes in the background, because files may be slow.
 void Dispatch::keep_learnt() {
   if (tuning_file_ == nullptr || rank() != 0 || !tuning_->take_news()) return;
   const Status posted = chores_.post([this] { tuning_file_->add(tuning_->learnt()); });
   if (!posted.ok()) context_.log.warn("HETCCL_TUNE: %s", posted.message().c_str());
 }
 
-// By an executor of its own: these calls are nobody's, and stand in no record. Where the libraries
-// add up no type alike, nothing is measured.
+// Measures with a separate executor, so that these calls appear in no record of the user. Measures
+// nothing if no type is summed by the libraries of all clusters.
 Status Dispatch::measure_calls(std::vector<topology::Measurement>& mine) {
   if (topology().clusters().size() < 2) return {};
   const auto added = [&](DataType type) { return topology().reductions().has(type, RedOp::Sum); };
@@ -125,11 +125,11 @@ Status Dispatch::measure_calls(std::vector<topology::Measurement>& mine) {
   engine.add(*executor, on_exception());
   const auto time = time_calls(*executor, program, call);
   if (!time.ok()) {
-    // A failure of this rank's own, before others see it close its connections.
+    // Report this rank's own failure before others see it close its connections.
     const ErrorCode code = time.status().code();
     const bool own = code != ErrorCode::RemoteError && code != ErrorCode::Timeout;
     if (own && !context_.cancel->is_set() && !verdict_.failed()) report(rank(), time.status());
-    // What was enqueued still uses its memory.
+    // Enqueued work still uses its memory.
     fabric_.exclusively([&] { executor->abort(); });
     engine.wait([&] { return executor->idle(); }, engine.clock().now() + Verdict::kLastWait);
   }
@@ -149,13 +149,13 @@ Result<Duration> Dispatch::time_calls(exec::Executor& executor, exec::Program& p
                                       exec::Call call) {
   constexpr plan::Choice kOneSlice{.slice_bytes = UINT32_MAX};
   constexpr size_t kCalls = 60, kWarm = 12;
-  // What a rank takes in most calls and exceeds in some: the slowest of all takes about as long.
+  // Takes the third quartile: the slowest of all ranks takes about that long in most calls.
   constexpr size_t kOfTimed = 36;
   const Cancel& cancel = *context_.cancel;
   auto& engine = context_.engine();
   std::array<Duration, kCalls> times{};
   for (Duration& time : times) {
-    if (cancel.is_set()) return cancel.reason();  // or else `stop` ends what is launched
+    if (cancel.is_set()) return cancel.reason();  // else `stop` ends the launched call
     call.launched = engine.clock().now();
     HETCCL_ASSIGN(const Ticket ticket, executor.launch(program, kOneSlice, call, *own_stream_));
     const auto over = [&] { return ticket.done() || cancel.is_set(); };

@@ -48,7 +48,7 @@ Status Membership::introduce(const device::Device& device, const ccl::Library& l
   }
   HETCCL_ASSIGN(const auto encoded, session_->all_gather(encode(mine), context_.init_left_ms()));
   auto read = runtime.introductions().read(session_->communicator(), encoded);
-  if (!read.ok()) {  // every rank finds the same, and the text names those whom it is about
+  if (!read.ok()) {  // every rank finds the same error, whose text names the ranks
     verdict_.report(read.status().code(), -1, read.status().message());
     return read.status();
   }
@@ -82,17 +82,17 @@ Status Membership::share(const std::vector<topology::Measurement>& mine) {
 Status Membership::give_up(Status cause) {
   if (context_.cancel->is_set()) cause = context_.cancel->reason();
   if (joined()) {
-    // It may be how another rank's end looks from here, of which the coordinator is about to tell.
+    // It may be an effect of another rank's end, which the coordinator is about to report.
     if (cause.code() == ErrorCode::RemoteError || cause.code() == ErrorCode::SystemError)
       verdict_.wait(Verdict::kNewsTime);
     if (!verdict_.failed()) {
       verdict_.report_own(rank(), cause);
     }
-    cause = verdict_.await();  // which names its rank
-  } else if (rank() >= 0) {    // else it has no place yet, and the ranks of the split are named
+    cause = verdict_.await();  // names its rank
+  } else if (rank() >= 0) {    // else it has no rank yet, and the ranks of the split are named
     cause = cause.with(format("rank %d of %d", rank(), n_ranks()));
   }
-  verdict_.replace(cause);  // what the ranks agreed on is this communicator's failure too
+  verdict_.replace(cause);  // the agreed cause is this communicator's failure too
   context_.phase = Phase::Closed;
   return cause;
 }

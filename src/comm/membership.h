@@ -1,5 +1,5 @@
-// The members of a communicator, and what they know of each other: the control plane, the cards,
-// the measurements, departures, and the cause of a failure. Lives as long as the communicator, and
+// The members of a communicator, and what they know of each other: the control plane, cards,
+// measurements, departures, and the cause of a failure. Lives as long as the communicator, and
 // knows nothing of channels, plans or operations.
 #pragma once
 
@@ -18,63 +18,63 @@
 
 namespace hetccl::comm {
 
-/// `join`, `introduce`, `exchange` and `share` by the thread that opens, in this order, and
-/// `give_up` where it does not succeed; the rest is thread-safe.
+/// The thread that opens the communicator calls `join`, `introduce`, `exchange` and `share`, in
+/// this order, or `give_up` on failure. Everything else is thread-safe.
 class Membership {
  public:
-  /// The context outlives it.
+  /// The context must outlive it.
   explicit Membership(Context& context);
 
-  /// Takes a place that a split has found.
+  /// Takes the rank and size that a split assigned.
   void take_seat(int rank, int n_ranks) {
     rank_.store(rank, std::memory_order_relaxed);
     n_ranks_.store(n_ranks, std::memory_order_relaxed);
   }
-  /// Blocks until all ranks have joined. The caller sets the callbacks of `join` only.
+  /// Blocks until all ranks have joined. The caller only sets the callbacks of `join`.
   Status join(const bootstrap::UniqueId& id, bootstrap::JoinOptions join);
-  /// The ranks tell each other their cards. This one is on `device`, whose clusters `library`
-  /// serves, and can share `window_bytes` with another.
+  /// Exchanges cards with all ranks. This one is on `device`, whose clusters `library` serves, and
+  /// can share `window_bytes` with another.
   Status introduce(const device::Device& device, const ccl::Library& library, size_t window_bytes);
-  /// Tells all ranks `mine`. Returns what each rank told, by rank.
+  /// Sends `mine` to all ranks. Returns each rank's text, by rank.
   Result<std::vector<std::string>> exchange(std::string_view mine);
-  /// All ranks learn what each of them has measured.
+  /// Shares each rank's measurements with all ranks.
   Status share(const std::vector<topology::Measurement>& mine);
-  /// Closes a communicator that could not be opened: tells the ranks that wait for this one why it
-  /// does not come. Returns the cause that all ranks are told.
+  /// Closes a communicator that could not be opened, and tells the ranks that wait for this one.
+  /// Returns the cause that all ranks are told.
   Status give_up(Status cause);
 
-  /// -1 and 0 while a split has not found them.
+  /// Return -1 and 0 until a split has assigned them.
   [[nodiscard]] int rank() const { return rank_.load(std::memory_order_relaxed); }
   [[nodiscard]] int n_ranks() const { return n_ranks_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t number() const { return number_; }
   [[nodiscard]] Verdict& verdict() { return verdict_; }
   [[nodiscard]] exec::Departures& departures() { return departures_; }
   [[nodiscard]] bool joined() const { return session_ != nullptr; }
-  // Once it has joined.
+  // Requires `join`.
   [[nodiscard]] bootstrap::Session& session() const { return *session_; }
-  // Once it is introduced.
+  // Requires `introduce`.
   [[nodiscard]] const Introduction& introduction() const { return *introduction_; }
   [[nodiscard]] const topology::Topology& topology() const { return introduction_->topology; }
   [[nodiscard]] const topology::RankInfo& info(int rank) const {
     return topology().infos()[static_cast<size_t>(rank)];
   }
-  /// This rank's.
+  /// Returns this rank's cluster.
   [[nodiscard]] const topology::Cluster& cluster() const {
     return topology().clusters()[static_cast<size_t>(topology().cluster_of(rank()))];
   }
-  // Once ranks have shared what they measured.
+  // Returns the measurements of all ranks. Requires `share`.
   [[nodiscard]] const std::vector<topology::Measurement>& measured() const { return measured_; }
   [[nodiscard]] const std::string& topology_json() const;
 
  private:
   Context& context_;
   std::atomic<int> rank_, n_ranks_;
-  const uint64_t number_;  // of this communicator in its process
+  const uint64_t number_;  // counts this process's communicators
   Verdict verdict_;
   exec::Departures departures_;
   std::unique_ptr<bootstrap::Session> session_;
   std::shared_ptr<const Introduction> introduction_;
-  std::vector<topology::Measurement> measured_;  // by all ranks
+  std::vector<topology::Measurement> measured_;  // of all ranks
   mutable std::once_flag topology_text_made_;
   mutable std::string topology_text_;
 };

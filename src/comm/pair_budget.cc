@@ -5,10 +5,10 @@
 namespace hetccl::comm {
 namespace {
 
-// The blocks of one direction of one pair. Over NVLink 16 are as fast as NCCL is without a limit.
+// The blocks of one direction of one pair. Over NVLink, 16 are as fast as NCCL without a limit.
 constexpr int kLeastBlocks = 4, kMostBlocks = 16;
-// The blocks of all pairs together: one for each multiprocessor but an eighth of them, where
-// kernels run that have no room beside a block that waits. Small devices have no such rest.
+// The blocks of all pairs together: seven eighths of the multiprocessors. The other eighth stays
+// free for kernels that do not fit beside a block that waits. Small devices get `kLeastOfAll`.
 constexpr int kLeastOfAll = 64, kMostOfAll = 128;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// How many pairs a process has, over all its communicators, and how much of the device each takes.
-// Kernels of a pair wait on the device for its other end: all that wait at once need room there.
+// Limits how many pairs a process has, over all its communicators, and how much of the device each
+// takes. A pair's kernel spins on the device until the other end runs, so all that spin at once
+// must fit there.
 #pragma once
 
 #include <mutex>
@@ -7,21 +8,21 @@
 
 namespace hetccl::comm {
 
-/// Thread-safe; outlives what is taken of it.
+/// Thread-safe; must outlive its shares.
 class PairBudget {
  public:
   static constexpr int kMostPairs = 8;
 
-  /// The blocks of one pair, which it gives back when it ends.
+  /// The thread blocks of one pair. Returned to the budget at the end.
   class Share {
    public:
     Share() = default;
     Share(Share&& other) noexcept { *this = std::move(other); }
     Share& operator=(Share&& other) noexcept;
     ~Share();
-    /// The thread blocks that the kernels of each direction may take; 0: there is no pair.
+    /// Returns the thread blocks that kernels of each direction may take; 0: no pair.
     [[nodiscard]] int blocks() const { return blocks_; }
-    /// Gives back the blocks beyond that.
+    /// Returns the blocks beyond `blocks` to the budget.
     void keep(int blocks);
 
    private:
@@ -30,15 +31,15 @@ class PairBudget {
     int blocks_ = 0;
   };
 
-  /// One more pair on a device of so many multiprocessors (0: unknown). The first pairs have as
-  /// many blocks as make NCCL fast; the last have few.
+  /// Takes one more pair on a device with that many multiprocessors (0: unknown). The first pairs
+  /// get enough blocks to make NCCL fast; the last get few.
   Share take(int multiprocessors);
 
  private:
   void give_back(int pairs, int blocks);
 
   std::mutex mutex_;
-  int pairs_ = 0, blocks_ = 0;  // of one direction
+  int pairs_ = 0, blocks_ = 0;  // in one direction
 };
 
 }  // namespace hetccl::comm

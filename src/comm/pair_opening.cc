@@ -10,28 +10,29 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between tries to make a communicator: twice as long each time.
+// Pauses between attempts to make a communicator; each is twice as long as the last.
 constexpr milliseconds kFirstPause{50}, kLastPause{800};
 constexpr const char* kInTheWay =
     "other work of the devices keeps the library's first messages from meeting";
 
-// The two ends exchange one of each, in this order.
+// The ends exchange these messages in this order.
 struct Offer {
-  uint32_t blocks = 0;  ///< at most, of each direction; 0: this rank cannot have one more pair
+  uint32_t blocks = 0;  ///< at most, in each direction; 0: this rank cannot have one more pair
 };
-// These two once or more for each communicator: of the lower rank's messages, then of the higher
-// one's.
+// The next two are exchanged at least once for each communicator: first the one for the lower
+// rank's messages, then the other.
 struct Id {
-  uint32_t made = 0;  ///< 1: the lower rank has it; the higher rank's means nothing
+  uint32_t made = 0;  ///< 1: the lower rank made `id`; unused from the higher rank
   ccl::UniqueId id;
 };
 struct Attempt {
   enum State : uint32_t { Failed, Late, Made };
-  uint32_t state = Failed;  ///< Late: this rank would try again
+  uint32_t state = Failed;  ///< Late: this rank can retry
 };
 struct Outcome {
-  uint64_t made = 0;                ///< 1: this rank has both communicators, and what follows
-  uint64_t sent = 0, received = 0;  ///< the number of its next message each way
+  uint64_t made = 0;                ///< 1: this rank has both communicators, and the numbers below
+                                    ///< are valid
+  uint64_t sent = 0, received = 0;  ///< the number of its next message in each direction
 };
 
 }  // namespace
@@ -130,9 +131,9 @@ bool PairOpening::look_at_library(TimePoint now, TimePoint& again) {
   return true;
 }
 
-// The library's first messages run on both devices when they can, not when the callers' program
-// says, and may meet other work there that they hold up, and that holds them up. Then both ends
-// drop what they have, and try again later.
+// Compares the outcomes of both ends. A background thread launches the library's first messages, so
+// they may be queued behind other work on one GPU and ahead of it on the other; both would wait for
+// ever. Then both ends drop the communicator and retry later.
 void PairOpening::compare(ccl::PendingPair::Made made) {
   pending_.reset();
   made_ = std::move(made);
@@ -189,8 +190,8 @@ bool PairOpening::pause(TimePoint now, TimePoint& again) {
   return true;
 }
 
-// Which message each way is the first that the library carries: the larger of both ends' next ones.
-// From when this rank has told its numbers until it knows the other's, it starts no message.
+// Proposes the first message that the library carries each way; it is the larger of both ends' next
+// numbers. Between sending its numbers and learning the other's, a rank starts no message.
 void PairOpening::agree(const Status& made) {
   failure_ = made;
   Outcome mine;
@@ -221,7 +222,7 @@ bool PairOpening::hear_outcome(TimePoint now, TimePoint& again) {
   return true;
 }
 
-// Where the peer has left, it goes by nothing any more.
+// Waits until the peer has left, and so acts on no agreement, or until the time is over.
 bool PairOpening::doubt(TimePoint now, TimePoint& again) {
   if (now < until_ && !owner_.has_left(peer_)) {
     again = std::min(again, until_);
@@ -235,7 +236,7 @@ bool PairOpening::doubt(TimePoint now, TimePoint& again) {
 void PairOpening::end(const Status& why) {
   state_ = State::Ended;
   pending_.reset();
-  // To destroy one might wait for the other end.
+  // Destroying it here might wait for the other end.
   if (made_.ok() && made_.value() != nullptr) owner_.drop(std::move(made_).value());
   for (auto& one : communicators_) {
     if (one != nullptr) owner_.drop(std::move(one));

@@ -1,7 +1,6 @@
-// How two ranks of a cluster come to have a pair: a communicator of their own for the messages of
-// each direction. Both run the same state machine, and agree by mail on each step. It waits for
-// nothing itself, so that one thread advances those of many peers, whatever the order in which
-// ranks open them.
+// Opens a pair between two ranks of a cluster: one communicator for each direction's messages. Both
+// ends run the same state machine and agree by mail on each step. It never blocks, so one thread
+// advances the openings of many peers, whatever order the ranks open them in.
 #pragma once
 
 #include <array>
@@ -18,51 +17,52 @@
 
 namespace hetccl::comm {
 
-/// By one thread at a time.
+/// Used by one thread at a time.
 class PairOpening {
  public:
-  // The first carries what the lower rank sends, the second what the higher one sends.
+  // The first carries the lower rank's sends, the second the higher rank's.
   using Communicators = std::array<std::unique_ptr<ccl::Communicator>, 2>;
-  /// Numbers of messages: of one that this rank sends to the peer, of one that it receives.
+  /// Message numbers: the next that this rank sends to the peer, and the next that it receives.
   struct Numbers {
     uint64_t sent = 0, received = 0;
   };
 
-  /// Does for an opening what takes its rank. No call may wait for another rank or for a device.
+  /// The rank's side of an opening. No call may wait for another rank or for a device.
   class Owner {
    public:
     virtual ~Owner() = default;
     virtual Result<ccl::UniqueId> make_id() = 0;
     virtual Result<std::unique_ptr<ccl::PendingPair>> begin_pair(const ccl::PairSeat& seat) = 0;
-    /// The numbers of the next messages. None of them starts until `carry` or `refuse`.
+    /// Returns the numbers of the next messages. These messages do not start until `carry` or
+    /// `refuse`.
     virtual Numbers propose(int peer) = 0;
-    /// Both ends agree: the communicators carry the messages from `first` on.
+    /// Both ends agree: the communicators carry all messages from `first` on.
     virtual void carry(PairOpening& opening, const Numbers& first) = 0;
     /// Channels carry all messages.
     virtual void refuse(int peer, const Status& why) = 0;
-    /// As `refuse`; but the peer may have learnt this rank's numbers, and go by them.
+    /// Like `refuse`, but the peer may know this rank's numbers and act on them.
     virtual void disagree(int peer, const Status& why) = 0;
-    /// Aborts a communicator that carries nothing.
+    /// Aborts a communicator that carries no message.
     virtual void drop(std::unique_ptr<ccl::Communicator> communicator) = 0;
-    /// Whether nobody waits for pairs any more: each ends now.
+    /// Returns an error once the communicator has failed: every opening ends now.
     [[nodiscard]] virtual Status cancelled() = 0;
-    /// Whether pairs that are not being made are not to be begun.
+    /// Returns whether new attempts must not begin.
     [[nodiscard]] virtual bool stops() = 0;
     [[nodiscard]] virtual bool has_left(int peer) = 0;
     virtual void log(const std::string& line) = 0;
   };
 
-  /// Between `rank` and `peer`, with the blocks of `share`; none: this rank cannot have the pair,
-  /// and the peer learns it. `owner` and `mail` outlive it.
+  /// Opens the pair of `rank` and `peer` with the blocks of `share`. A share of none means that
+  /// this rank cannot have the pair, and the peer is told. `owner` and `mail` must outlive it.
   PairOpening(Owner& owner, Mail& mail, int rank, int peer, PairBudget::Share share);
 
-  /// Goes on as far as it can: true once it has ended. Else call it again when mail has come or the
-  /// library has called `wake`, and at `again`, which this only makes earlier.
+  /// Advances as far as possible. Returns true once it has ended. Otherwise call again when mail
+  /// comes, when the library calls `wake`, or by `again`, which this only makes earlier.
   bool advance(TimePoint now, TimePoint& again);
-  /// The peer has made an offer, too: it may wait for this rank.
+  /// Returns whether the peer has made an offer too, and so may wait for this rank.
   [[nodiscard]] bool under_way() const { return state_ != State::Offering && !ended(); }
   [[nodiscard]] int peer() const { return peer_; }
-  // Of one that both ends have agreed on.
+  // Returns the communicators of an agreed pair.
   [[nodiscard]] Communicators& communicators() { return communicators_; }
   [[nodiscard]] PairBudget::Share& share() { return share_; }
 
@@ -78,7 +78,7 @@ class PairOpening {
     Ended
   };
   [[nodiscard]] bool ended() const { return state_ == State::Ended; }
-  // True where it has come to another state.
+  // Returns true if the state changed.
   bool step(TimePoint now, TimePoint& again);
   bool hear_offer(TimePoint now, TimePoint& again);
   bool hear_id(TimePoint now, TimePoint& again);
@@ -99,13 +99,13 @@ class PairOpening {
   PairBudget::Share share_;
   State state_ = State::Offering;
   Communicators communicators_;
-  size_t index_ = 0;      // of the communicator that is being made
-  ccl::UniqueId own_id_;  // the lower rank's
+  size_t index_ = 0;      // index of the communicator being made
+  ccl::UniqueId own_id_;  // made by the lower rank
   std::unique_ptr<ccl::PendingPair> pending_;
   ccl::PendingPair::Made made_ = std::unique_ptr<ccl::Communicator>();
-  bool would_retry_ = false;  // this rank; the peer hears it
+  bool would_retry_ = false;  // this rank can retry; the peer is told
   std::chrono::milliseconds pause_{};
-  TimePoint until_{};  // of a pause, or of doubt
+  TimePoint until_{};  // end of a pause, or of the doubt
   Status failure_;     // why this rank has no pair
   Numbers mine_;
 };

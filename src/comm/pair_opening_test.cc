@@ -1,6 +1,6 @@
-// Several ranks open pairs with each other, under a seeded schedule and a clock that only the
-// schedule moves: notes get lost, come twice and overtake each other, libraries are late or fail,
-// ranks leave. A failure is replayed from its seed.
+// Opens pairs among several ranks under a seeded schedule, with a clock that only the schedule
+// moves. Notes get lost, come twice or overtake each other; libraries are late or fail; ranks
+// leave. A seed replays a failure.
 #include "comm/pair_opening.h"
 
 #include <doctest/doctest.h>
@@ -25,12 +25,12 @@ constexpr int kRanks = 4;
 constexpr int kMostSteps = 200'000;
 constexpr uint64_t kNever = exec::Route::kNever;
 
-// What may go wrong, in percent.
+// Probabilities of faults, in percent.
 struct Troubles {
   unsigned lost_notes = 0, late_inits = 0, failed_inits = 0, failed_ids = 0, no_blocks = 0;
   bool one_leaves = false;
-  bool abruptly = false;  // does not wait for what is under way
-  bool breaks = false;    // rank 0's control plane, once it has told a peer its numbers
+  bool abruptly = false;  // does not wait for openings under way
+  bool breaks = false;    // breaks rank 0's control plane once it has sent a peer its numbers
 };
 
 class Schedule {
@@ -44,7 +44,7 @@ class Schedule {
   std::mt19937_64 random_;
 };
 
-// A communicator that only knows to which meeting of two ranks it belongs.
+// A communicator that only knows the Meeting it belongs to.
 class Met final : public ccl::Communicator {
  public:
   explicit Met(uint64_t of) : meeting(of) {}
@@ -62,7 +62,7 @@ class Met final : public ccl::Communicator {
   const uint64_t meeting;
 };
 
-// What both ends of an id find in the library.
+// The state that both ends of an id share in the library.
 struct Meeting {
   enum Outcome { Made, Late, Failed };
   uint64_t number = 0;
@@ -98,7 +98,7 @@ class Pending final : public ccl::PendingPair {
 
 class World;
 
-// A rank's control plane.
+// The control plane of one rank.
 class Session final : public fake::NoteSession {
  public:
   Session(World& world, int rank) : NoteSession(rank, kRanks), world_(world) {}
@@ -108,13 +108,13 @@ class Session final : public fake::NoteSession {
   World& world_;
 };
 
-// A rank as comm::Pairs is one, but for its thread: the schedule is that.
+// Acts as comm::Pairs does, but the schedule replaces its thread.
 class Rank final : public PairOpening::Owner {
  public:
   struct Direction {
     explicit Direction(const Clock& clock) : route(clock) {}
     exec::Route route;
-    std::vector<bool> by_library;  // of the messages so far
+    std::vector<bool> by_library;  // for each message so far
   };
   struct Peer {
     explicit Peer(const Clock& clock) : sends(clock), receives(clock) {}
@@ -139,7 +139,7 @@ class Rank final : public PairOpening::Owner {
     });
   }
 
-  // Calls of messages with some peer wait for an agreement.
+  // Returns whether calls of messages with some peer wait for an agreement.
   [[nodiscard]] bool holds() const {
     return std::any_of(peers.begin(), peers.end(), [](const auto& one) { return one.second.held; });
   }
@@ -203,7 +203,8 @@ class World {
     leaver_ = troubles.one_leaves ? static_cast<int>(schedule.below(kRanks)) : -1;
   }
 
-  // Runs until all pairs have ended, or one's end doubts the agreement. False: they never do.
+  // Runs until every pair has ended, or an end doubts the agreement. Returns false if they never
+  // do.
   bool run() {
     for (int step = 0; step < kMostSteps; ++step) {
       if (all_ended() || disagreements() > 0) return true;
@@ -247,7 +248,7 @@ class World {
         if (gone && troubles.abruptly) continue;
         for (size_t i = 0; i < both; ++i)
           CHECK(mine.sends.by_library[i] == theirs.receives.by_library[i]);
-        if (gone) continue;  // it goes by no agreement any more
+        if (gone) continue;  // it acts on no agreement any more
         CHECK(mine.first.sent == theirs.first.received);
         CHECK(mine.meetings == theirs.meetings);
       }
@@ -259,7 +260,7 @@ class World {
       for (const auto& [number, one] : rank->peers) n += one.disagrees ? 1 : 0;
     return n;
   }
-  // Pairs whose messages the library carries.
+  // Returns the number of pairs whose messages the library carries.
   [[nodiscard]] size_t carried() const {
     size_t n = 0;
     for (const auto& rank : ranks)
@@ -295,7 +296,7 @@ class World {
     to.peers_left[static_cast<size_t>(note.from)] = true;
     to.mail.on_left(note.from);
   }
-  // A little; or, where nobody has anything to do before, to when somebody has.
+  // Moves the clock a little, or to the next event if no rank has anything to do before.
   void move_clock() {
     TimePoint next = schedule.clock.now() + milliseconds(schedule.below(30));
     TimePoint due = TimePoint::max();
@@ -308,7 +309,7 @@ class World {
     if (idle && due != TimePoint::max()) next = std::max(next, due);
     schedule.clock.time = next;
   }
-  // Whether the other ends have begun all messages of a rank, which can be complete then.
+  // Returns whether the other ends have begun all messages of `rank`, so that these can complete.
   [[nodiscard]] bool is_drained(const Rank& rank) const {
     return std::all_of(rank.peers.begin(), rank.peers.end(), [&](const auto& one) {
       const Rank::Peer& theirs = ranks[static_cast<size_t>(one.first)]->peers.at(rank.number);
@@ -317,7 +318,7 @@ class World {
              mine.receives.by_library.size() <= theirs.sends.by_library.size();
     });
   }
-  // As Dispatch::finish, Pairs::stop, and then Session::leave.
+  // Does what Dispatch::finish, Pairs::stop and Session::leave do.
   void leave(Rank& rank) {
     if (rank.gone || (!rank.leaves && !schedule.happens(5))) return;
     rank.leaves = rank.rung = true;
@@ -390,12 +391,12 @@ Result<std::unique_ptr<ccl::PendingPair>> Rank::begin_pair(const ccl::PairSeat& 
   std::memcpy(&key, seat.id.bytes, sizeof key);
   const auto& meeting = world_.meetings.at(key);
   meeting->blocks[seat.rank] = seat.blocks;
-  for (const auto& other : world_.ranks) other->rung = true;  // somebody's library has news
+  for (const auto& other : world_.ranks) other->rung = true;  // a library has completed something
   return std::unique_ptr<ccl::PendingPair>(std::make_unique<Pending>(
       meeting, seat.rank, world_.schedule.clock.now() + std::chrono::seconds(30)));
 }
 
-// All pairs end, and in agreement, for each seed. Returns how many were carried by the library.
+// For each seed, all pairs end in agreement. Returns how many the library carried.
 size_t run_all(const Troubles& troubles) {
   size_t carried = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -443,14 +444,14 @@ TEST_CASE("a rank that has proposed numbers and cannot hear the peer's reports i
     CAPTURE(seed);
     World world(seed, {.breaks = true});
     CHECK(world.run());
-    if (world.disagreements() == 0) continue;  // the peers had told theirs before
+    if (world.disagreements() == 0) continue;  // the peers had sent theirs before
     ++reported;
     for (const auto& [number, one] : world.ranks[0]->peers) {
       if (!one.disagrees) continue;
       CHECK(one.ended);
       CHECK(one.first.sent == kNever);
     }
-    // The report fails the communicator: nobody waits any more.
+    // The report fails the communicator, which ends all waits.
     for (const auto& rank : world.ranks) {
       rank->cancel = error(ErrorCode::Aborted, "the communicator has failed");
       rank->advance();

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the end of a communicator waits for pairs that are being made.
+// The longest time that the end of a communicator waits for pairs being made.
 constexpr milliseconds kLastWait{5000};
 constexpr std::chrono::hours kLongestSleep{1};
 constexpr PairOpening::Numbers kNever{exec::Route::kNever, exec::Route::kNever};
@@ -32,7 +32,7 @@ Result<std::unique_ptr<Pairs>> Pairs::create(const Environment& environment) {
   return std::unique_ptr<Pairs>(new Pairs(environment, std::move(cancel)));
 }
 
-// Both ends find the same: a cluster's libraries are alike.
+// Both ends get the same result, because a cluster's libraries are alike.
 bool Pairs::may_open(int peer) const {
   const bool host = (environment_.device.capabilities() & device::kHostAccessible) != 0;
   return !host && !environment_.channels.crosses(peer) && environment_.library.makes_pairs() &&
@@ -60,11 +60,12 @@ void Pairs::meet(int peer) {
   environment_.context.log.warn("messages with rank %d: %s", peer, posted.message().c_str());
   settle(peer, kNever);
   const std::lock_guard lock(mutex_);
-  arrived_.clear();  // it alone: nobody drives
+  arrived_.clear();  // safe: no driving thread exists
 }
 
-// None where launches wait for their kernels: one that waits for the other end can only be ended
-// under the call, and NCCL may free what the call still uses.
+// Returns no share if launches wait for their kernels (CUDA_LAUNCH_BLOCKING): a kernel that waits
+// for the other end could only be aborted during the call, and NCCL might free what the call still
+// uses.
 PairBudget::Share Pairs::prepare(int peer) {
   Runtime& runtime = environment_.context.runtime;
   if (runtime.config().launches_wait) return {};
@@ -76,8 +77,8 @@ PairBudget::Share Pairs::prepare(int peer) {
   return {};
 }
 
-// By the launching thread: a driver may block the call until the device has drained, which may wait
-// for messages that the thread of pairs holds back while their ends agree.
+// Runs on the launching thread: a driver may block the call until the device drains, which may need
+// messages that the pairs' thread holds back while their ends agree.
 Status Pairs::make_libraries(int peer) {
   Libraries made;
   for (size_t i = 0; i < made.size(); ++i) {
@@ -108,7 +109,7 @@ void Pairs::drive() {
   }
 }
 
-// Returns when to do so again, unless the bell rings before.
+// Returns the time of the next call, unless the bell rings before.
 TimePoint Pairs::advance_all() {
   const TimePoint now = clock_.now();
   TimePoint again = now + kLongestSleep;
@@ -182,7 +183,7 @@ void Pairs::disagree(int peer, const Status& why) {
                         why.message().c_str()));
 }
 
-// Kept until the end: where the other end has none, destroying this one would wait for it.
+// Keeps it until the end: if the other end has none, destroying this one would wait for it.
 void Pairs::drop(std::unique_ptr<ccl::Communicator> communicator) {
   communicator->abort();
   const std::lock_guard lock(mutex_);
@@ -202,8 +203,8 @@ Status Pairs::async_error() {
   return {};
 }
 
-// Pairs that are under way go on to their end: if this rank left, the other one might wait for it
-// inside the library.
+// Openings under way run to their end: if this rank left, the other end might wait for it inside
+// the library.
 void Pairs::stop(TimePoint deadline) {
   const TimePoint now = clock_.now();
   const Duration patience = std::min(deadline, now + kLastWait) - now;

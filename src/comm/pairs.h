@@ -1,6 +1,6 @@
-// Pairs of ranks of one cluster whose messages its library carries. Each direction takes a
-// communicator of its own, which both ends make in the background when they have met; channels
-// carry messages until then, and where there can be none.
+// Pairs of ranks of one cluster whose messages the vendor's library carries. Each direction has a
+// communicator of its own, which both ends make in the background after they met. Channels carry
+// messages until then, or always if no pair can be made.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@
 
 namespace hetccl::comm {
 
-/// `meet` by the threads that launch, under the communicator's launch mutex; `stop` and `close` by
-/// the thread that ends it. One thread, which exists while there are any, advances all pairs that
-/// are being opened, and hands communicators over where nobody drives (Engine::exclusively).
+/// Threads that launch call `meet` under the communicator's launch mutex; the thread that ends it
+/// calls `stop` and `close`. One thread advances all openings; it exists only while there are any,
+/// and hands communicators over under Engine::exclusively.
 class Pairs : private PairOpening::Owner {
  public:
-  /// Outlives the pairs.
+  /// Must outlive the pairs.
   struct Environment {
     const Context& context;
     Membership& membership;
@@ -41,23 +41,24 @@ class Pairs : private PairOpening::Owner {
   };
   static Result<std::unique_ptr<Pairs>> create(const Environment& environment);
 
-  /// Opens pairs with the other ends of messages, which have met (Channels::meet).
+  /// Opens pairs with the peers of `messages`, which have met (Channels::meet).
   void meet(std::span<const exec::Message> messages);
-  /// The communicator has failed: nobody waits for a pair any more. Thread-safe.
+  /// Called when the communicator has failed: all openings end. Thread-safe.
   void give_up(const Status& why);
-  /// Takes another rank's note on pairs, or the news that a rank has left. By the control plane's
-  /// thread.
+  /// Receive another rank's note on pairs, and the news that a rank has left. Called by the control
+  /// plane's thread.
   void on_note(int from, std::span<const uint8_t> note) { mail_.on_note(from, note); }
   void on_left(int rank) { mail_.on_left(rank); }
-  /// The first failure of a pair's communicator. Thread-safe.
+  /// Returns the first failure of a pair's communicator. Thread-safe.
   [[nodiscard]] Status async_error();
-  /// Returns once nothing opens any more, soon after `deadline`.
+  /// Waits until no opening is left, little longer than `deadline`.
   void stop(TimePoint deadline);
-  /// Nothing uses the pairs any more.
+  /// Requires that nothing uses the pairs any more.
   void close();
 
  private:
-  using Libraries = std::array<std::unique_ptr<exec::MessageLibrary>, 2>;  // as Communicators
+  using Libraries = std::array<std::unique_ptr<exec::MessageLibrary>, 2>;  // by direction, as
+                                                                           // Communicators
 
   Pairs(const Environment& environment, std::unique_ptr<Cancel> cancel);
   [[nodiscard]] bool may_open(int peer) const;
@@ -71,7 +72,7 @@ class Pairs : private PairOpening::Owner {
   void drive();
   TimePoint advance_all();
 
-  // PairOpening::Owner
+  // Implements PairOpening::Owner.
   Result<ccl::UniqueId> make_id() override;
   Result<std::unique_ptr<ccl::PendingPair>> begin_pair(const ccl::PairSeat& seat) override;
   PairOpening::Numbers propose(int peer) override;
@@ -90,20 +91,21 @@ class Pairs : private PairOpening::Owner {
   const Clock& clock_;
   const int rank_;
   const std::unique_ptr<Cancel> cancel_;
-  Bell bell_;  // there is something to advance
+  Bell bell_;  // rings when an opening may advance
   Mail mail_;
   std::set<int> met_;                                 // guarded by the communicator's launch mutex
-  std::list<std::unique_ptr<PairOpening>> openings_;  // the driving thread's
+  std::list<std::unique_ptr<PairOpening>> openings_;  // used by the driving thread only
   std::atomic<bool> stops_{false};
   std::mutex mutex_;  // guards what follows
   std::condition_variable rested_;
-  std::list<std::unique_ptr<PairOpening>> arrived_;  // to be driven, too
-  bool advances_ = false;                            // the thread does, at this moment
-  bool under_way_ = false;                           // some openings are, as it last saw
-  std::map<int, Libraries> libraries_;  // of those that carry nothing: devices are asked at `close`
+  std::list<std::unique_ptr<PairOpening>> arrived_;  // new openings for the driving thread
+  bool advances_ = false;                            // true while that thread advances openings
+  bool under_way_ = false;                           // some opening was under way when it last
+                                                     // looked
+  std::map<int, Libraries> libraries_;  // not in use yet: `close` asks the device for these
   std::vector<std::unique_ptr<ccl::Communicator>> used_, unused_;
-  std::vector<PairBudget::Share> shares_;  // of those that are used
-  Chores driving_;                         // the last: its thread uses all of the above
+  std::vector<PairBudget::Share> shares_;  // of pairs in use
+  Chores driving_;                         // declared last: its thread uses everything above
 };
 
 }  // namespace hetccl::comm

@@ -8,7 +8,7 @@
 
 namespace hetccl::comm {
 
-// Most calls are like the one before.
+// Checks the last signature first: most calls repeat it.
 Result<Programs::Chosen> Programs::choose(const Signature& signature, uint64_t block,
                                           const std::optional<tune::Setting>& tuned,
                                           uint64_t round) {
@@ -48,7 +48,7 @@ Status Programs::check(const tune::Key& key, const tune::Setting& setting,
   return plan::find_algorithm(spec, topology_).status();
 }
 
-// Whether links are slow enough for encodings: a single cluster has none.
+// Returns whether links are slow enough for encodings. A single cluster has no links.
 bool Programs::links_are_slow() const {
   if (config_.wire_below_mbps == 0 || topology_.clusters().size() < 2) return true;
   const double most = static_cast<double>(config_.wire_below_mbps) * 1e6 / 8;

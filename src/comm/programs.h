@@ -1,4 +1,4 @@
-// The plans of a communicator's collectives, each made once and kept.
+// Makes each plan of a communicator's collectives once, and keeps it.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,25 @@
 
 namespace hetccl::comm {
 
-/// A plan ready to run.
+/// A plan that is ready to run.
 struct PlannedProgram {
   exec::Program exec;
-  uint64_t least_bytes = 0;  ///< that cross between clusters, per byte of the call's count
-  bool reached = false;      ///< its peers are, or are being, connected
+  uint64_t least_bytes = 0;  ///< crossing between clusters, per byte of the call's count
+  bool reached = false;      ///< its peers are connected or being connected
 };
 
-/// By the threads that launch, under the communicator's launch mutex.
+/// Used by threads that launch, under the communicator's launch mutex.
 class Programs {
  public:
-  /// How one call is to run.
+  /// The program and setting of one call.
   struct Chosen {
     PlannedProgram* program = nullptr;
     plan::Choice choice;
     plan::Resources resources;
   };
 
-  /// For `rank`. The topology and the configuration outlive it; `measured` by all ranks.
+  /// Makes programs for `rank`. The topology and the configuration must outlive it; `measured` is
+  /// of all ranks.
   Programs(int rank, const topology::Topology& topology,
            const std::vector<topology::Measurement>& measured, const Config& config)
       : rank_(rank),
@@ -44,22 +45,23 @@ class Programs {
         wire_gather_(parse_encoding(config.wire_gather).value()),
         chooser_(topology, measured, config.deterministic) {}
 
-  /// The program for a call with blocks of `block` elements, with the tuned setting where there is
-  /// one, which calls of that key and tuning round share. It stays valid while this lives.
+  /// Returns the program for a call with blocks of `block` elements, with the `tuned` setting if
+  /// there is one. Calls of the same key and tuning round share a program, which stays valid while
+  /// this lives.
   Result<Chosen> choose(const Signature& signature, uint64_t block,
                         const std::optional<tune::Setting>& tuned = {}, uint64_t round = 0);
-  /// InvalidArgument where that setting's algorithm plans no call of that key, or it asks the
-  /// vendors' libraries for what they do not take.
+  /// Returns InvalidArgument if the setting's algorithm has no plan for `key`, or if it asks the
+  /// vendors' libraries for tactics that they do not accept.
   [[nodiscard]] Status check(const tune::Key& key, const tune::Setting& setting,
                              const Tactics& tactics) const;
-  /// How what crosses between clusters is encoded in calls with blocks of `block` elements.
+  /// Returns the encoding of data between clusters for calls with blocks of `block` elements.
   [[nodiscard]] Encoding encoding_for(const Signature& signature, uint64_t block) const;
-  /// How many seconds a call with blocks of `block` elements is expected to take, untuned.
+  /// Returns the expected seconds of an untuned call with blocks of `block` elements.
   [[nodiscard]] double predict(const Signature& signature, uint64_t block);
-  /// The settings to search for calls like this.
+  /// Returns the settings to search for such a call.
   [[nodiscard]] tune::Space space(const Signature& signature, uint64_t block,
                                   const tune::Limits& limits);
-  /// How many plans were made.
+  /// Returns the number of plans made.
   [[nodiscard]] uint64_t made() const { return made_; }
 
  private:

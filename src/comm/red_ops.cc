@@ -7,7 +7,7 @@
 namespace hetccl::comm {
 namespace {
 
-// Numbers of made operators begin here: beyond those of all built-in ones, now and later.
+// User operators begin above all built-in ones, present and future.
 constexpr int kFirst = 128;
 
 bool is_built_in(int number) {

@@ -1,4 +1,4 @@
-// The operators that a user makes: pre-multiplied sums, each of one communicator.
+// Operators that a user makes: pre-multiplied sums, each for one communicator.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace hetccl::comm {
 
-/// When a pre-multiplied sum's scalar is read.
+/// The time at which a pre-multiplied sum's scalar is read.
 enum class ScalarRead : uint8_t {
   AtCall,  ///< at each collective, from memory that outlives the operator
   Now,
@@ -19,23 +19,23 @@ enum class ScalarRead : uint8_t {
 /// The operators of one communicator, by number. Thread-safe.
 class RedOps {
  public:
-  /// `numbers` is shared by all communicators of a process, so that an operator of another one is
-  /// not taken for one of these.
+  /// All communicators of a process share `numbers`, so that one communicator never mistakes
+  /// another's operator for its own.
   explicit RedOps(std::atomic<uint32_t>& numbers) : numbers_(numbers) {}
 
-  /// A pre-multiplied sum for elements of `type`: its number, which is none of RedOp's.
+  /// Makes a pre-multiplied sum for elements of `type`. Returns its number, which is no RedOp.
   Result<int> create(DataType type, const void* scalar, ScalarRead read);
-  /// InvalidArgument for a number that `create` did not return, or that is destroyed already.
+  /// Returns InvalidArgument if `create` did not return `number`, or if it is already destroyed.
   Status destroy(int number);
-  /// The operator `number` for elements of `type`, built in or made by `create`; InvalidArgument
-  /// for one that is neither, or of another type.
+  /// Returns operator `number` for elements of `type`, built in or made by `create`. Returns
+  /// InvalidArgument if it is neither, or of another type.
   [[nodiscard]] Result<Reducer> find(int number, DataType type) const;
 
  private:
   struct PreMulSum {
     DataType type{};
     Factor factor;
-    const void* scalar = nullptr;  // read at each call; null: `factor` it is
+    const void* scalar = nullptr;  // read at each call; null: use `factor`
   };
 
   std::atomic<uint32_t>& numbers_;

@@ -1,4 +1,4 @@
-// Memory that the cluster's library and the transports were told of, for the user.
+// Registers the user's memory with the cluster's library and the transports.
 #include "comm/dispatch.h"
 
 namespace hetccl::comm {
@@ -6,8 +6,8 @@ namespace hetccl::comm {
 Result<uintptr_t> Dispatch::register_memory(void* memory, size_t bytes) {
   HETCCL_TRY(check_ready());
   UserRegistration registration;
-  // Transports learn of a device's allocations as calls use them. Memory that they refuse moves
-  // all the same.
+  // Transports otherwise learn of allocations when calls use them. Memory that they refuse is
+  // staged instead.
   if (exec::RegisteredMemory* const known = context_.runtime.memory_of(*device_);
       known != nullptr && on_host_memory()) {
     auto kept = known->keep(memory, bytes);
@@ -32,7 +32,7 @@ Status Dispatch::deregister_memory(uintptr_t number) {
                  "deregistered");
   }
   if (found.mapped().by_library == nullptr) return {};
-  // A library that has ended, because the communicator has failed, has dropped what it knew.
+  // A library that ended with the communicator's failure has dropped its registrations.
   const Status status = fabric_.ccl().deregister_memory(found.mapped().by_library);
   return verdict_.failed() ? Status() : status;
 }

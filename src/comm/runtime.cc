@@ -29,7 +29,7 @@ Runtime::~Runtime() {
   rest();
 }
 
-// The engine's thread stops before what it drives goes away.
+// Stops the engine's thread before anything that it drives is freed.
 void Runtime::rest() {
   service_.reset();
   engine_.reset();
@@ -53,7 +53,7 @@ void Runtime::set_idle_hook(std::function<void()> hook) {
   engine_->set_idle_hook(idle_hook_);
 }
 
-// The rest is for transports, other ranks' GPUs, and the user.
+// Leaves the rest to transports, other ranks' GPUs, and the user.
 void Runtime::share_cores(int bound, int all) {
   if (config_.host_threads == 0) crew_->limit(part_of_cores(bound, all));
 }
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create(Config config, Adaptors adaptor
   return runtime;
 }
 
-// Each communicator of hosts fails because of a refused adaptor; devices do without.
+// Only warns: communicators of hosts fail because of a refused adaptor, but devices work without.
 void Runtime::warn_of_adaptors() const {
   for (const adaptor::Found& one : found_)
     if (!one.adaptor.ok()) log_.warn("%s", one.adaptor.status().message().c_str());
@@ -78,7 +78,7 @@ void Runtime::warn_of_settings(int rank) {
   std::call_once(rank > 0 ? followed_ : warned_, [&] { config_.warn(rank); });
 }
 
-// Threads may be ranks of one communicator.
+// Warns once: threads may be ranks of one communicator.
 void Runtime::warn_of_settings(int rank, const bootstrap::UniqueId& id) {
   std::lock_guard lock(warnings_mutex_);
   const bootstrap::UniqueId concealed = bootstrap::conceal(id);
@@ -112,10 +112,10 @@ Status Runtime::open_transports() {
   for (const TransportRow& row : adaptors_.transports) {
     if (!row.left_out(config_).empty()) continue;
     auto made = row.make(config_, log_, {engine_->waker(), crew_});
-    // A wish of the user's that cannot be granted is an error.
+    // The user asked for this transport, so its absence is an error.
     const bool asked = made.status().code() == ErrorCode::InvalidArgument && !row.found;
     if (!made.ok() && row.optional && !asked) {
-      // Most hosts have no such hardware.
+      // Most hosts lack this hardware.
       const bool usual = made.status().code() == ErrorCode::Unsupported && !row.found;
       if (!usual)
         log_.warn("transport %s is left out: %s", row.name.c_str(),
@@ -134,7 +134,7 @@ std::string Runtime::why_not(const TransportRow& row) const {
   return not_made != not_made_.end() ? not_made->second : row.left_out(config_);
 }
 
-// A setting that cannot be followed is an error, not a slow job.
+// An impossible setting is an error, not a slow job.
 Status Runtime::check_wanted_transport() const {
   const std::string& wanted = config_.transport;
   if (wanted.empty()) return {};

@@ -1,4 +1,4 @@
-// Everything that the communicators of a process share: adaptors, control plane, progress engine.
+// Everything that a process's communicators share: adaptors, control plane, progress engine.
 #pragma once
 
 #include <atomic>
@@ -35,88 +35,95 @@
 
 namespace hetccl::comm {
 
-/// Thread-safe, but for `rest` and `wake`. Outlives its communicators.
+/// Thread-safe, except `rest` and `wake`. Must outlive its communicators.
 class Runtime {
  public:
-  /// Tests replace rows of the build's adaptors (e.g. the host by an asynchronous fake device).
+  /// Tests replace rows of `adaptors`, e.g. the host by an asynchronous fake device.
   static Result<std::unique_ptr<Runtime>> create(Config config, Adaptors adaptors = all_adaptors());
   ~Runtime();
 
-  /// Ends the threads and closes the descriptors that communicators share: the engine, transports
-  /// and control plane. Devices and libraries stay. Takes at most half a second. Only if there is
-  /// no communicator and no host stream, and nobody else calls; then only `wake` may be called.
+  /// Ends the threads and closes the descriptors that communicators share: engine, transports and
+  /// control plane. Devices and libraries stay. Takes at most half a second. Requires that no
+  /// communicator and no host stream exists and that nobody else calls; afterwards only `wake` may
+  /// be called.
   void rest();
-  /// Opens them again. Does nothing unless it rests, and after an error it still does.
+  /// Starts them again. Does nothing unless resting. After an error it is still resting.
   Status wake();
   [[nodiscard]] bool rests() const { return service_ == nullptr; }
 
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] const Log& log() const { return log_; }
-  /// Logs misspelt settings, once a process. `rank` is that of the process's first communicator,
-  /// which `id` tells from later ones: rank 0 of a sub-group is another rank of the job.
+  /// Logs misspelt settings, once a process. `rank` belongs to the process's first communicator,
+  /// identified by `id`; later ones are ignored, because rank 0 of a sub-group is another rank of
+  /// the job.
   void warn_of_settings(int rank, const bootstrap::UniqueId& id);
   [[nodiscard]] progress::Engine& engine() { return *engine_; }
-  /// Engine::set_idle_hook, also of the engine of a later `wake`.
+  /// Calls Engine::set_idle_hook on this engine and on that of a later `wake`.
   void set_idle_hook(std::function<void()> hook);
-  /// Made by the first call.
+  /// Returns the settler; the first call makes it.
   Result<exec::Settler*> settler();
-  /// To be called once the process has opened its first GPU. Before others use the runtime.
+  /// Sets the callback for the first GPU that the process opens. Call before others use the
+  /// runtime.
   void when_first_gpu_opens(std::function<void()> then) { first_gpu_opened_ = std::move(then); }
   [[nodiscard]] bootstrap::Service& service() { return *service_; }
   [[nodiscard]] Introductions& introductions() { return introductions_; }
-  /// The device of that name: "host", "cuda:1"; Unsupported naming what there is. "" is the host.
+  /// Returns the device named "host", "cuda:1" ... ("" is the host), or Unsupported naming the
+  /// devices there are.
   Result<device::Device*> device(std::string_view name);
-  /// What `name` means on the calling thread: "cuda" its current device, "" its current GPU, or the
-  /// host where it has none.
+  /// Resolves `name` for the calling thread: "cuda" to its current device, "" to its current GPU,
+  /// or to the host if it has none.
   std::string resolve_device(std::string_view name);
   [[nodiscard]] std::string host_name() const { return device_->vendor(); }
-  /// The number of the GPU that `name` names; -1: none.
+  /// Returns the index of the GPU that `name` names; -1: none.
   [[nodiscard]] int gpu_number(std::string_view name) const;
-  /// The vendor whose GPUs the process uses: of the calling thread's current one, else the first
-  /// whose runtime it has loaded and that shows one. "" where there is none.
+  /// Returns the vendor of the calling thread's current GPU, else the first vendor whose runtime
+  /// the process has loaded and that shows a GPU; "" if none.
   std::string gpu_vendor();
   [[nodiscard]] HostPointers& host_pointers() { return host_pointers_; }
   [[nodiscard]] UserMemory& memory() { return memory_; }
-  /// Returns the memory of `device` that transports know; null where none registers. Until `rest`.
+  /// Returns the registrations of `device`'s memory with transports; null: no transport registers.
+  /// Valid until `rest`.
   [[nodiscard]] exec::RegisteredMemory* memory_of(device::Device& device);
-  /// The library for clusters of `device`; Unsupported where it is missing. An adaptor may wait for
-  /// others of its ranks when it is first asked, within `limit`.
+  /// Returns the library for clusters of `device`, or Unsupported if it is missing. The first call
+  /// to an adaptor may wait, within `limit`, for its other ranks.
   Result<ccl::Library*> library(const device::Device& device, const WaitLimit& limit);
-  /// The best transport between two ranks for which the peer has an address; null where none can.
+  /// Returns the best transport between two ranks for which the peer has an address; null: none.
   /// Both ends choose the same one.
   [[nodiscard]] transport::Transport* transport(
       const transport::ChannelEnd& local, const transport::ChannelEnd& peer,
       const std::map<std::string, transport::Address>& peers) const;
-  /// Whether ranks of this host can reach each other in memory, by some transport.
+  /// Returns whether some transport connects ranks of this host through shared memory.
   [[nodiscard]] bool shares_memory() const;
-  /// All transports, each with where it listens.
+  /// A transport, and the address where it listens.
   struct Listening {
     transport::Transport* transport;
     transport::Address address;
   };
   [[nodiscard]] const std::vector<Listening>& listening() const { return listening_; }
   [[nodiscard]] WindowBudget& windows() { return windows_; }
-  /// `all` ranks of the host have what the process may use to share, `bound` of them its cores.
+  /// Divides what the process may use among the `all` ranks of the host, `bound` of which share its
+  /// cores.
   void share_cores(int bound, int all);
-  /// How many threads of a rank of the host copy and reduce.
+  /// Returns how many threads of a host rank copy and reduce.
   [[nodiscard]] int host_threads() const { return crew_->threads(); }
-  /// Counts the operators that users of all communicators have made.
+  /// Counts the operators that users have made, over all communicators.
   std::atomic<uint32_t>& red_op_numbers() { return red_op_numbers_; }
-  /// A stream of the host device for the user; the handle is what collectives take.
+  /// Makes a stream of the host device for the user. Collectives take the returned handle.
   Result<void*> create_host_stream();
-  /// The queue behind such a handle, kept while the caller holds it.
+  /// Returns the queue of such a handle, kept while the caller holds it.
   Result<std::shared_ptr<TaskQueue>> host_stream(void* handle);
-  /// Waits for its work. InvalidArgument when the handle is none of create_host_stream's.
+  /// Waits for the stream's work. Returns InvalidArgument if create_host_stream did not return
+  /// `handle`.
   Status destroy_host_stream(void* handle);
-  /// Pairs of ranks whose messages a vendor's library carries, of all communicators.
+  /// Returns the budget of pairs, over all communicators.
   PairBudget& pairs() { return pairs_; }
-  /// 0, 1, 2, ...: a number for each communicator of this process.
+  /// Numbers the communicators of this process: 0, 1, 2, ...
   uint64_t count_communicator() { return communicators_.fetch_add(1); }
-  /// How many were destroyed so far: who keeps something of a stream looks again when it changes.
+  /// Returns how many were destroyed so far. Caches of streams are stale when this changes.
   [[nodiscard]] uint64_t destroyed_host_streams() const {
     return destroyed_host_streams_.load(std::memory_order_acquire);
   }
-  /// What this machine offers and what is missing, as JSON.
+  /// Describes as JSON what this machine offers and what is missing.
   [[nodiscard]] std::string describe();
 
  private:
@@ -126,7 +133,7 @@ class Runtime {
   void warn_of_adaptors() const;
   void warn_of_settings(int rank);
   Status open_transports();
-  /// Why the transport of that row is not there; empty: it is.
+  /// Returns why that row's transport is absent; empty: it is present.
   [[nodiscard]] std::string why_not(const TransportRow& row) const;
   [[nodiscard]] Status check_wanted_transport() const;
   [[nodiscard]] Status refuse_device(std::string_view name) const;
@@ -138,12 +145,12 @@ class Runtime {
   std::shared_ptr<Crew> crew_;
   std::unique_ptr<device::Device> device_;
   HostLibraries host_libraries_{adaptors_.host, log_, found_};
-  std::list<Gpus> gpus_;  // by vendor
+  std::list<Gpus> gpus_;  // one per vendor
   HostPointers host_pointers_{gpus_};
   UserMemory memory_{gpus_};
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   std::vector<Listening> listening_;
-  std::map<std::string, std::string> not_made_;  // optional transports, and why
+  std::map<std::string, std::string> not_made_;  // optional transports, by name, with the reason
   std::mutex registered_mutex_;
   std::map<device::Device*, std::unique_ptr<exec::RegisteredMemory>> registered_;
   std::unique_ptr<progress::Engine> engine_;
@@ -160,7 +167,8 @@ class Runtime {
   PairBudget pairs_;
   std::mutex warnings_mutex_;
   std::optional<bootstrap::UniqueId> first_id_;  // without its secret
-  std::once_flag warned_, followed_;             // by rank 0 or none; by another rank
+  std::once_flag warned_, followed_;             // warned_: by rank 0 or no rank; followed_: by
+                                                 // another rank
   std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};
   std::mutex streams_mutex_;
   std::map<void*, std::shared_ptr<device::Stream>> host_streams_;

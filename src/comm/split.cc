@@ -1,12 +1,12 @@
-// How some ranks of a communicator form a new one. In a split all ranks take part, over the
-// parent's control plane (bootstrap::split). In a shrink the excluded ranks take no part, so the
-// others meet by notes (Gathering).
+// Forms a new communicator of some ranks. In a split all ranks take part, over the parent's control
+// plane (bootstrap::split). In a shrink the excluded ranks take no part, so the others meet by
+// notes (Gathering).
 #include "comm/communicator.h"
 
 namespace hetccl::comm {
 namespace {
 
-// The ranks that are not `excluded`, in their order.
+// Returns the ranks that are not `excluded`, in ascending order.
 Result<std::vector<int>> members_without(std::span<const int> excluded,
                                          const Membership& membership) {
   std::vector<bool> stays(static_cast<size_t>(membership.n_ranks()), true);
@@ -64,7 +64,7 @@ Result<Making> Communicator::prepare_shrink(std::span<const int> excluded,
   return Making(child, shared_from_this(), work);
 }
 
-// Why ranks that gather wait in vain, but for an abort of what they make.
+// Returns why gathering ranks wait in vain; an abort of the new communicator is not seen here.
 Status Communicator::ended() {
   Verdict& verdict = membership_.verdict();
   return verdict.failed() ? verdict.await() : context_.cancel->reason();
@@ -81,7 +81,7 @@ Result<bootstrap::Seat> Communicator::find_seat_among(const std::vector<int>& me
   return bootstrap::seat_among(members, concealed, session);
 }
 
-// The new communicator's part: takes its seat and opens.
+// Continues as the new communicator: takes its rank and opens.
 Status Communicator::take(Result<Seat> seat) {
   if (!seat.ok()) return membership_.give_up(seat.status());
   if (seat->n_ranks == 0) return {};

@@ -1,4 +1,4 @@
-// What users see and set of tuning.
+// The user's calls that read and set tuning.
 #include <algorithm>
 
 #include "base/encoding.h"

@@ -10,10 +10,10 @@ namespace {
 using std::chrono::milliseconds;
 
 using tune::Agreement;
-// How long a rank in doubt waits before it asks; and again, since who was asked may have been busy.
+// The time after which a rank in doubt asks; it asks again, because the peer may have been busy.
 constexpr milliseconds kPatience(20);
 
-// Rounds of settings that users have set; proposals never count so far.
+// First round number for settings of users; proposals never count that far.
 constexpr uint64_t kFirstSet = uint64_t{1} << 48U;
 
 }  // namespace
@@ -56,7 +56,7 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
   const bool leads = agreement_.leads();
   if (leads && key && !captured) agreement_.propose(*key, bytes, sequence, now, make_space);
   auto use = agreement_.ledger().use(key, sequence, captured);
-  if (!use && leads) agreement_.resolve_doubt();  // at once: only what is committed is waited for
+  if (!use && leads) agreement_.resolve_doubt();  // only committed settings need a wait
   while (!use) {
     use = agreement_.ledger().use(key, sequence, captured);
     if (!use && !await_verdict(lock)) return {};
@@ -68,7 +68,7 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
   return {use->setting, use->round, timed};
 }
 
-// A verdict on the call that comes is on its way, or rank 0 has yet to be asked for one.
+// Waits for a verdict on the next call, and asks rank 0 for one when patience ends.
 bool Tuning::await_verdict(std::unique_lock<std::mutex>& lock) {
   const uint64_t settled = settled_.load();
   const auto decided = [&] { return settled_.load(std::memory_order_acquire) != settled; };
@@ -101,9 +101,9 @@ void Tuning::on_timed(uint64_t sequence, Duration took, TimePoint now) {
   }
 }
 
-// The first call of a phase does not count: what the phase before has left may hold it up. By steps
-// a phase lasts from the end of the one before to its own end: what the program does between its
-// calls is part of it.
+// Adds a call's time to its phase. The first call of a phase does not count, because work of the
+// previous phase may delay it. By steps, a phase lasts from the end of the previous phase to its
+// own end, since the program's work between calls is part of it.
 void Tuning::add_time(const Timed& call, Duration took, TimePoint now) {
   const tune::Ledger::Use::Trial& trial = *call.trial;
   const TrialId id{trial.round, trial.change};
@@ -141,7 +141,7 @@ void Tuning::on_left(int rank) {
   engine_.notify();
 }
 
-// A note that is lost costs a round, no more.
+// Sends a note. If it is lost, one round of tuning is lost.
 void Tuning::tell(Agreement::To to, const tune::Note& note) {
   using enum Agreement::To;
   const int receiver = to == Leader   ? Agreement::kLeader

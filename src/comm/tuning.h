@@ -1,5 +1,5 @@
-// Online tuning of one communicator: which setting each call uses, agreed by all ranks without
-// holding any of them up; and the times that the search learns from.
+// Online tuning of one communicator. All ranks agree on the setting of each call without waiting
+// for each other; measured times feed the search.
 #pragma once
 
 #include <atomic>
@@ -23,21 +23,21 @@ namespace hetccl::comm {
 class Tuning {
  public:
   struct Options {
-    bool searches = false;  ///< else what is known stays as it is
+    bool searches = false;  ///< false: known settings stay as they are
     double budget = 0.02;
-    bool by_steps = false;         ///< the program's steps are made short, not each call
+    bool by_steps = false;         ///< shortens the program's steps, not each call
     bool timing_costs = false;     ///< as ConductorOptions
-    std::function<bool()> failed;  ///< whether the communicator has
+    std::function<bool()> failed;  ///< returns whether the communicator has failed
   };
-  /// Session and engine outlive it.
+  /// Session and engine must outlive it.
   Tuning(bootstrap::Session& session, progress::Engine& engine, Options options);
 
-  /// Before the first call, alike on all ranks.
+  /// Adds settings learnt earlier. Call before the first call, with the same settings on all ranks.
   void know(std::span<const tune::Learnt> learnt);
-  /// From this rank's next call on, calls of that key use that setting, and no search changes it.
-  /// Every rank does so between the same calls.
+  /// Makes calls of `key` use `setting` from this rank's next call on; no search changes it. Every
+  /// rank must do so between the same calls.
   void set(const tune::Key& key, const tune::Setting& setting);
-  /// Whether any call may have another setting than the cost model's.
+  /// Returns whether any call may have another setting than the cost model's.
   [[nodiscard]] bool active() const { return active_.load(std::memory_order_acquire); }
 
   struct Use {
@@ -45,31 +45,32 @@ class Tuning {
     uint64_t round = 0;
     bool timed = false;
   };
-  /// How the next call, with blocks of `bytes`, runs. By the launching thread, for each call. Waits
-  /// where this rank is in doubt (ledger.h), as long as the communicator lives and rank 0 is in it:
-  /// then nothing is tuned. `captured`:
-  /// a graph will hold the call, which is part of no trial.
+  /// Returns how the next call, with blocks of `bytes`, runs. The launching thread calls it for
+  /// each call. If this rank is in doubt (ledger.h) it waits for the verdict; if the communicator
+  /// fails or rank 0 leaves meanwhile, the call is not tuned. A `captured` call becomes part of a
+  /// graph, and takes part in no trial.
   Use use(const std::optional<tune::Key>& key, uint64_t bytes, uint64_t sequence, bool captured,
           TimePoint now, const tune::Conductor::SpaceMaker& make_space);
-  /// The program has finished a step.
+  /// Called when the program has finished a step.
   void step(TimePoint now);
-  /// A timed call is complete at `now`. By whoever drives; calls end in the order of their numbers.
+  /// Called when a timed call completed at `now`, by the thread that drives. Calls end in the order
+  /// of their numbers.
   void on_timed(uint64_t sequence, Duration took, TimePoint now);
-  /// By the control plane's thread.
+  /// Called by the control plane's thread.
   void on_note(int from, std::span<const uint8_t> bytes);
-  /// That rank has left, after all that it has told. Thread-safe.
+  /// Called when `rank` has left, after all its notes. Thread-safe.
   void on_left(int rank);
-  /// Rank 0 makes no more calls: what is open is cancelled, and what was learnt stays.
+  /// On rank 0, at its last call: cancels open trials and keeps what was learnt.
   void finish();
 
-  /// On rank 0: whether more was learnt since it was last asked.
+  /// On rank 0: returns whether more was learnt since the last call.
   [[nodiscard]] bool take_news();
-  /// On rank 0; elsewhere empty.
+  /// Returns the learnt settings on rank 0, nothing elsewhere.
   [[nodiscard]] std::vector<tune::Learnt> learnt();
   [[nodiscard]] Json describe();
 
  private:
-  // A call whose time is awaited.
+  // A call whose time is not known yet.
   struct Timed {
     uint64_t sequence = 0;
     std::optional<tune::Ledger::Use::Trial> trial;
@@ -77,17 +78,17 @@ class Tuning {
   };
   using TrialId = std::pair<uint64_t, uint32_t>;  // round, change
 
-  // The times of a trial's phases so far, on this rank.
+  // This rank's times of a trial's phases so far.
   struct Phases {
     std::vector<double> us;
-    TimePoint since{};  // the first call's start, or the end of the last phase
-    Duration calls{};   // that count, of the phase under way
+    TimePoint since{};  // start of the phase's first call, or end of the previous phase
+    Duration calls{};   // total time of the counted calls in the current phase
   };
 
-  // With mutex_ held.
+  // Requires mutex_.
   void add_time(const Timed& call, Duration took, TimePoint now);
   void tell(tune::Agreement::To to, const tune::Note& note);
-  /// Lets go of mutex_ meanwhile. False: no verdict will come.
+  /// Releases mutex_ while it waits. Returns false if no verdict will come.
   bool await_verdict(std::unique_lock<std::mutex>& lock);
 
   bootstrap::Session& session_;
@@ -98,10 +99,10 @@ class Tuning {
   std::mutex mutex_;  // guards what follows
   tune::Agreement agreement_;
   std::atomic<uint64_t> settled_{0};  // the agreement's count; read without mutex_
-  std::vector<tune::Learnt> known_;   // when the communicator was made
+  std::vector<tune::Learnt> known_;   // at the communicator's creation
   std::deque<Timed> timed_;
   std::map<TrialId, Phases> phases_;
-  uint64_t n_set_ = 0;  // by `set`
+  uint64_t n_set_ = 0;  // calls of `set`
   bool finished_ = false;
 };
 

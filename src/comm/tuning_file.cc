@@ -14,8 +14,8 @@ std::string path_of(const Config& config) {
   return folder.empty() ? "" : folder + "/hetccl/tuning.json";
 }
 
-// On which settings the times depend: how they are tuned is none. A vendor's settings (NCCL_*) and
-// links show in what its library expects calls to cost.
+// Returns the settings that change measured times; the tuning mode itself does not. A vendor's
+// settings (NCCL_*) and links show in the costs that its library predicts.
 std::string settings_of(const Config& config, const Tactics& tactics) {
   Config other = config;
   other.tune = Config().tune;
@@ -41,7 +41,7 @@ std::vector<tune::Learnt> TuningFile::read() const {
   if (steps_) return knowledge.find(by_step_);
   const auto by_call = knowledge.find(by_call_);
   if (!frozen_) return by_call;
-  // What made steps short is worth more.
+  // Prefers results that shortened steps.
   auto found = knowledge.find(by_step_);
   std::set<tune::Key> keys;
   for (const auto& one : found) keys.insert(one.key);

@@ -9,7 +9,7 @@
 namespace hetccl::comm {
 namespace {
 
-// Rank 1's, whose notes get lost.
+// Rank 1's session, whose notes get lost.
 class LostSession final : public fake::NoteSession {
  public:
   LostSession() : NoteSession(1, 2) {}
@@ -28,7 +28,7 @@ TEST_CASE("a rank that waits for rank 0's verdict goes on without one once rank 
   const tune::Setting setting{"exchange", {.slice_bytes = 4096, .depth = 3}, {}};
   const tune::Proposal proposal{1, 0, {{key, setting, 0}}};
   tuning.on_note(0, tune::encode(proposal));
-  REQUIRE(session.told == 1);  // its vote: it is in doubt from now on
+  REQUIRE(session.told == 1);  // its vote: from here on it is in doubt
   std::atomic<bool> used{false};
   std::thread launch([&] {
     const auto use =

@@ -1,4 +1,4 @@
-// Memory that the user asks for, of a GPU or of the host: hetcclMemAlloc.
+// hetcclMemAlloc: memory of a GPU or of the host that the user asks for.
 #pragma once
 
 #include <list>
@@ -10,21 +10,21 @@
 
 namespace hetccl::comm {
 
-/// Thread-safe. What is left is the process's until it ends.
+/// Thread-safe. Memory that is not freed lives until the process ends.
 class UserMemory {
  public:
-  /// `gpus` outlive it.
+  /// `gpus` must outlive it.
   explicit UserMemory(std::list<Gpus>& gpus) : gpus_(gpus) {}
-  /// Memory of the calling thread's current GPU, by its own runtime; of the host, in whole pages,
-  /// where the thread has none. SystemError where there is not so much.
+  /// Allocates memory of the calling thread's current GPU by the GPU's own runtime, or whole pages
+  /// of the host if the thread has no GPU. Returns SystemError if memory is short.
   Result<void*> allocate(size_t bytes);
-  /// Waits, as the GPU's runtime does, for the work that uses it. InvalidArgument where it is none
-  /// of `allocate`'s.
+  /// Waits for the work that uses it, as the GPU's runtime does. Returns InvalidArgument if
+  /// `allocate` did not return `memory`.
   Status free(void* memory);
 
  private:
   struct Block {
-    Gpus* gpus = nullptr;     // null: the host's
+    Gpus* gpus = nullptr;     // null: host memory
     void* context = nullptr;  // of the GPU
   };
   std::list<Gpus>& gpus_;

@@ -1,4 +1,4 @@
-// The streams of the user on which calls of a communicator go.
+// Finds the device streams of the user's native stream handles.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace hetccl::comm {
 
-/// By the threads that launch, under the communicator's launch mutex.
+/// Used by threads that launch, under the communicator's launch mutex.
 class UserStreams {
  public:
-  /// Both outlive it.
+  /// Both must outlive it.
   UserStreams(const Runtime& runtime, device::Device& device)
       : runtime_(runtime), device_(device) {}
-  /// The stream behind a native handle, valid until the next call.
+  /// Returns the stream of a native handle, valid until the next call.
   Result<device::Stream*> find_or_wrap(void* native) {
-    // Streams come and go, and so does what is kept of them.
+    // Drops the cache when host streams were destroyed, because handles are reused.
     const uint64_t destroyed = runtime_.destroyed_host_streams();
     if (destroyed != destroyed_ || streams_.size() >= kMaxStreams) streams_.clear();
     destroyed_ = destroyed;
@@ -33,8 +33,8 @@ class UserStreams {
   static constexpr size_t kMaxStreams = 64;
   const Runtime& runtime_;
   device::Device& device_;
-  std::map<void*, std::unique_ptr<device::Stream>> streams_;  // used lately
-  uint64_t destroyed_ = 0;  // by the runtime, when `streams_` was begun
+  std::map<void*, std::unique_ptr<device::Stream>> streams_;  // recently used
+  uint64_t destroyed_ = 0;  // count of destroyed host streams that `streams_` is valid for
 };
 
 }  // namespace hetccl::comm

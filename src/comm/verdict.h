@@ -1,5 +1,5 @@
-// Why a communicator has failed. Each rank reports what it sees to the coordinator, which picks the
-// one cause that all ranks are told: the verdict.
+// The cause of a communicator's failure. Each rank reports what it sees to the coordinator, which
+// picks one cause and tells it to all ranks: the verdict.
 #pragma once
 
 #include <atomic>
@@ -16,47 +16,48 @@
 
 namespace hetccl::comm {
 
-/// Thread-safe, but for `join`: the control thread settles it, callers and the engine's driver
-/// report and wait.
+/// Thread-safe, except `join`. The control thread settles the verdict; callers and the engine's
+/// driver report and wait.
 class Verdict {
  public:
-  /// How long the verdict may take that explains what this rank sees of a failure.
+  /// The longest wait for a verdict that may explain a failure seen locally.
   static constexpr std::chrono::milliseconds kNewsTime{250};
-  /// How long a device has, after a failure, to end what it was given: no user's kernel, and no GPU
-  /// that is lost, may hold up the process for ever.
+  /// The time that a device has, after a failure, to finish its work. A user's kernel or a lost GPU
+  /// must not block the process for ever.
   static constexpr std::chrono::seconds kLastWait{5};
 
-  /// Both outlive it. A verdict arrives within `limit` of a report.
+  /// Both must outlive it. A verdict arrives within `limit` of a report.
   Verdict(progress::Engine& engine, const Log& log, std::chrono::milliseconds limit)
       : engine_(engine), log_(log), limit_(limit) {}
 
-  /// Reports go to the coordinator of `session`. By the thread that opens, before it opens more.
+  /// Sends reports to the coordinator of `session`. Called by the thread that opens the
+  /// communicator, before it opens anything else.
   void join(bootstrap::Session& session) { session_ = &session; }
-  /// Tells the coordinator of a failure. Does not block.
+  /// Reports a failure to the coordinator. Does not block.
   void report(ErrorCode code, int culprit, const std::string& reason);
-  /// Reports what this rank has seen; the reason begins with its rank.
+  /// Reports a failure that this rank has seen; the reason begins with its rank.
   void report_own(int culprit, const Status& seen) {
     report(seen.code(), culprit, format("rank %d: %s", log_.rank, seen.message().c_str()));
   }
-  /// Has the coordinator ask all ranks why this one is stuck. Does not block.
+  /// Makes the coordinator ask all ranks why this one is stuck. Does not block.
   void ask_why(ErrorCode code, int culprit, const exec::Stall& stall);
 
-  /// Fixes the cause and starts the last wait; false when there is a cause already.
+  /// Sets the cause and starts the last wait. Returns false if a cause is already set.
   bool settle(Status cause);
-  /// `settle` where an exception has left no memory for a cause: it is "out of memory".
+  /// Calls `settle` with "out of memory" if an exception has left no memory for a cause.
   void settle_without_memory() noexcept;
-  /// Fixes the cause, in place of another, where nothing is in flight.
+  /// Replaces the cause. Requires that nothing is in flight.
   void replace(Status cause);
 
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
-  /// The cause; ok while there is none.
+  /// Returns the cause; ok: none.
   [[nodiscard]] Status cause() const;
-  /// Waits for the cause, `limit` at most.
+  /// Waits for the cause, at most `limit`.
   void wait(std::chrono::milliseconds limit);
-  /// The cause of a failure that was reported; waits for it, within the constructor's limit.
+  /// Returns the cause of a reported failure. Waits for it within the constructor's limit.
   [[nodiscard]] Status await();
-  /// Drives the engine until `done()`, once there is a cause no longer than the last wait: whether
-  /// it is done.
+  /// Drives the engine until `done()`; once a cause is set, at most for the last wait. Returns
+  /// `done()`.
   template <typename Done>
   bool drive_until(Done done) {
     engine_.wait([&] { return done() || failed(); }, TimePoint::max());
@@ -64,7 +65,7 @@ class Verdict {
   }
 
  private:
-  bool settle_locked(Status cause);  // with mutex_ held
+  bool settle_locked(Status cause);  // requires mutex_
 
   progress::Engine& engine_;
   const Log& log_;
@@ -72,10 +73,10 @@ class Verdict {
   bootstrap::Session* session_ = nullptr;
 
   mutable std::mutex mutex_;         // guards what follows
-  std::condition_variable settled_;  // there is a cause
+  std::condition_variable settled_;  // a cause is set
   Status cause_;
   Status out_of_memory_ = error(ErrorCode::SystemError, "out of memory");
-  TimePoint last_wait_ends_{};  // not changed once `failed_`
+  TimePoint last_wait_ends_{};  // fixed once `failed_`
   std::atomic<bool> failed_{false};
 };
 

@@ -5,13 +5,14 @@
 namespace hetccl::comm {
 namespace {
 
-// A device has one part in so many of the process's memory, and at least `kLeastOfDevice`: for
-// eight devices of a host a thirty-second of its memory, since each window is counted at both ends.
+// Each device gets one part in `kPartsOfMemory` of the process's memory, and at least
+// `kLeastOfDevice`. Eight devices take a thirty-second, because each window counts at both ends.
 constexpr size_t kPartsOfMemory = 128;
 constexpr size_t kLeastOfDevice = size_t{96} << 20U;
-constexpr size_t kMost = size_t{64} << 20U;  // more for one communicator makes it no faster
-constexpr size_t kParts = 3;                 // of what is left a communicator has at most one
-constexpr size_t kLeast = size_t{1} << 20U;  // less is of no use
+constexpr size_t kMost = size_t{64} << 20U;  // more does not make one communicator faster
+constexpr size_t kParts = 3;                 // a communicator takes at most 1/kParts of what is
+                                             // left
+constexpr size_t kLeast = size_t{1} << 20U;  // a smaller share is useless
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// How much memory a process has for windows (exec/window.h), over all its communicators.
+// Limits the memory of a process's windows (exec/window.h), over all its communicators.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace hetccl::comm {
 
-/// Thread-safe; outlives what is taken of it.
+/// Thread-safe; must outlive its shares.
 class WindowBudget {
  public:
-  /// What one communicator has: the rest of its life.
+  /// One communicator's share, for the rest of its life.
   class Share {
    public:
     Share() = default;
@@ -21,7 +21,7 @@ class WindowBudget {
     Share& operator=(Share&& other) noexcept;
     ~Share() { keep(0); }
     [[nodiscard]] size_t bytes() const { return bytes_; }
-    /// Gives back all but that.
+    /// Returns all but `bytes` to the budget.
     void keep(size_t bytes);
 
    private:
@@ -31,14 +31,14 @@ class WindowBudget {
     size_t bytes_ = 0;
   };
 
-  /// `memory`: bytes that the process may use. Windows have a small part of it.
+  /// `memory`: bytes that the process may use. Windows get a small part of it.
   explicit WindowBudget(size_t memory);
-  /// As much as makes windows fast, while there is enough; then a part of what is left for this
-  /// device: the first communicators have much, hundreds have something.
+  /// Takes as much as makes windows fast while there is enough; later, a part of what is left for
+  /// this device. So the first communicators get much, and hundreds get something.
   Share take(const device::Device& device);
 
  private:
-  const size_t all_;  // of one device
+  const size_t all_;  // bytes for one device
   std::mutex mutex_;
   std::map<const device::Device*, size_t> taken_;
 };

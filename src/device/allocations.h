@@ -1,4 +1,4 @@
-// Remembers a device's allocations, where its runtime does not tell of them.
+// Keeps a device's allocations, for runtimes that cannot be asked about them.
 #pragma once
 
 #include <iterator>
@@ -33,7 +33,7 @@ class Allocations {
 
  private:
   mutable std::mutex mutex_;
-  std::map<const std::byte*, Allocation> known_;  // by where they begin
+  std::map<const std::byte*, Allocation> known_;  // by start address
   uint64_t last_id_ = 0;
 };
 

@@ -1,9 +1,9 @@
 // The device seam: memory, pinned host memory, streams, events, host flags, copies and reductions.
 //
-// exec drives every device through this interface in the same way: it enqueues all work of a
-// collective on streams at once, and orders it against the wire by *flags*, words in mapped memory
-// that a stream waits for or writes and that the progress engine polls or writes. No call here
-// waits for device work, and the progress engine makes none of them except `progress`.
+// exec drives every device through this interface in the same way. It enqueues all work of a
+// collective on streams at once, and orders it against the wire by *flags*: words in mapped memory
+// that a stream waits for or writes, and that the progress engine polls or writes. No call here
+// waits for device work, and the progress engine calls none of them except `progress`.
 #pragma once
 
 #include <atomic>
@@ -21,35 +21,36 @@
 
 namespace hetccl::device {
 
-/// Declared abilities; exec and comm ask for these, never for a vendor.
+/// Declared abilities. exec and comm test for these, never for a vendor.
 enum Capability : uint32_t {
-  kHostAccessible = 1U
-      << 0,            ///< host threads and transports may read and write device memory directly
-  kKernels = 1U << 1,  ///< `reduce` works; without it the vendor library reduces, or the host
-  kCooperative = 1U << 2,    ///< streams advance only inside `progress`
-  kDefaultStream = 1U << 3,  ///< a null native stream is one: the vendor's default stream
-  /// `reduce` takes encoded operands (base/encoding.h), and averages of scaled floats that it
-  /// divides by no whole number (Divisor::scaled).
+  kHostAccessible = 1U << 0,  ///< host threads and transports can access device memory directly
+  kKernels = 1U << 1,         ///< `reduce` works; otherwise the vendor library or the host reduces
+  kCooperative = 1U << 2,     ///< streams advance only inside `progress`
+  kDefaultStream = 1U << 3,   ///< a null native stream is the vendor's default stream
+  /// `reduce` takes encoded operands (base/encoding.h), and averages of scaled floats whose divisor
+  /// is no whole number (Divisor::scaled).
   kEncodes = 1U << 4,
   kBatches = 1U << 5,  ///< `run` launches short work together
 };
 
 /// A word in mapped host memory that orders a stream against the host. Compared cyclically, as by
-/// cuStreamWaitValue32(GEQ): a wait for `value` is over once int32_t(word - value) >= 0.
+/// cuStreamWaitValue32(GEQ): a wait for `value` ends when int32_t(word - value) >= 0.
 struct alignas(64) Flag {
   std::atomic<uint32_t> word{0};
   [[nodiscard]] bool reached(uint32_t value) const {
     return static_cast<int32_t>(word.load(std::memory_order_acquire) - value) >= 0;
   }
 };
-/// What abort writes into a flag: ends every wait, since no counter of an operation gets near it.
+/// The value that an abort writes into a flag. It ends every wait, because no counter of an
+/// operation gets near it.
 inline constexpr uint32_t kFlagAborted = 1U << 30;
 
 /// An in-order queue of device work. Opaque to all but its Device.
 class Stream {
  public:
   virtual ~Stream() = default;
-  /// What the vendor's own library takes (cudaStream_t, hipStream_t; TaskQueue* for host).
+  /// Returns the handle that the vendor's own library takes (cudaStream_t, hipStream_t; TaskQueue*
+  /// for host).
   [[nodiscard]] virtual void* native() const = 0;
 };
 
@@ -59,118 +60,119 @@ class Event {
   virtual ~Event() = default;
 };
 
-/// What `Device::reduce` computes, bit for bit; see base/reduce.h.
+/// The reduction that `Device::reduce` computes, bit for bit; see base/reduce.h.
 using Reduction = hetccl::Reduction;
 
 /// A piece of a stream's work, for `Device::run`.
 struct StreamWork {
   enum class Kind : uint8_t { Wait, Write, Copy, Reduce } kind{};
-  Flag* flag = nullptr;  ///< Wait, Write
+  Flag* flag = nullptr;  ///< for Wait and Write
   uint32_t value = 0;
   Reduction reduction{};  ///< Copy: `count` bytes from its one source
 };
 
-/// Memory that was allocated, or mapped, at once.
+/// Memory that was allocated, or mapped, as one piece.
 struct Allocation {
   std::byte* base = nullptr;
   size_t bytes = 0;
-  uint64_t id = 0;         ///< no other allocation of the process has it, or had it before
-  bool on_device = false;  ///< else it is the host's, which others reach at its address
+  uint64_t id = 0;         ///< unique among the process's allocations, past and present
+  bool on_device = false;  ///< false: host memory, which other devices reach at its address
 };
 
 /// A dma-buf: a descriptor by which other devices reach memory.
 struct DmaBuf {
   Fd fd;
-  size_t offset = 0;  ///< where the memory begins in it
+  size_t offset = 0;  ///< the memory's offset in the dma-buf
 };
 
-/// One accelerator, or the host. Thread-safe unless noted. Errors: SystemError with the vendor's
+/// One accelerator, or the host. Thread-safe unless noted. Errors are SystemError with the vendor's
 /// text.
 class Device {
  public:
   virtual ~Device() = default;
   [[nodiscard]] virtual uint32_t capabilities() const = 0;
-  /// "host", "cuda", "hip": with the model and architecture these fill in RankInfo.
+  /// Returns "host", "cuda" or "hip", for RankInfo, as are model and architecture.
   [[nodiscard]] virtual std::string vendor() const = 0;
   [[nodiscard]] virtual std::string model() const = 0;
   [[nodiscard]] virtual std::string architecture() const = 0;
-  /// Where it is plugged in, as "0000:3b:00.0"; empty where it is not.
+  /// Returns its PCI address, such as "0000:3b:00.0"; empty: none.
   [[nodiscard]] virtual std::string bus_id() const { return {}; }
-  /// How many thread blocks run at once at least, one each; 0: unknown.
+  /// Returns the number of thread blocks that are sure to run at once, one on each; 0: unknown.
   [[nodiscard]] virtual int multiprocessors() const { return 0; }
-  /// Whether `reduce`, where the device has kernels, combines elements of `type` by `op`.
+  /// Returns whether `reduce`, on a device with kernels, combines elements of `type` by `op`.
   [[nodiscard]] virtual bool supports(DataType type, RedOp op) const {
     return is_valid(type) && is_valid(op) && applies(op, type);
   }
 
   virtual Result<void*> allocate(size_t bytes) = 0;
-  /// No device work uses it any more, or for pinned memory either.
+  /// Requires that no device work uses the memory any more; the same holds for pinned memory.
   virtual void free(void* memory) = 0;
-  /// Page-locked host memory that the device can read and write; zeroed. Flags live here.
+  /// Allocates zeroed, page-locked host memory that the device can read and write. Flags live here.
   virtual Result<void*> allocate_pinned(size_t bytes) = 0;
   virtual void free_pinned(void* memory) = 0;
 
-  /// Has so much memory at hand, pinned and of the device, of which later allocations take without
-  /// waiting for anything. It may itself wait for the device.
+  /// Prepares that much pinned and device memory, so that later allocations take from it without
+  /// waiting. This call itself may wait for the device.
   virtual Status reserve(size_t pinned_bytes, size_t device_bytes) {
     static_cast<void>(pinned_bytes), static_cast<void>(device_bytes);
     return {};
   }
-  /// Pins memory that the process has mapped, so that it is as allocate_pinned's, until `unpin`.
-  /// Both may wait for the device. `bytes` are whole pages.
+  /// Pins memory that the process has mapped, until `unpin`, so that it is like allocate_pinned's.
+  /// Both may wait for the device. `bytes` must be whole pages.
   virtual Status pin(void* memory, size_t bytes) = 0;
   virtual void unpin(void* memory) = 0;
 
-  /// The allocation that `address` lies in, where other devices, such as network cards, may reach
-  /// it; else nothing. Brief.
+  /// Returns the allocation that contains `address` if other devices, such as NICs, may reach it;
+  /// else nothing. Fast.
   [[nodiscard]] virtual std::optional<Allocation> find_allocation(const void* address) {
     static_cast<void>(address);
     return {};
   }
-  /// Exports an allocation on the device, which lives as long as others use the dma-buf, even if it
-  /// is freed. Unsupported where the device has no dma-bufs.
+  /// Exports an allocation on the device. It lives while the dma-buf is in use, even after it is
+  /// freed. Returns Unsupported if the device has no dma-bufs.
   virtual Result<DmaBuf> export_memory(const Allocation& allocation) {
     static_cast<void>(allocation);
     return error(ErrorCode::Unsupported, "%s exports no memory", vendor().c_str());
   }
-  /// Whether streams may miss what another device has written to its memory until that device has
-  /// read from there, too.
+  /// Returns whether streams may miss another device's writes to its memory until that device has
+  /// also read from there.
   [[nodiscard]] virtual bool needs_flush() const { return false; }
 
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
-  /// A Stream for the user's own native stream (not owned). Null is InvalidArgument without
+  /// Wraps the user's own native stream (not owned). Null returns InvalidArgument without
   /// kDefaultStream.
   virtual Result<std::unique_ptr<Stream>> wrap_stream(void* native) = 0;
-  /// Whether what is enqueued on a native stream becomes part of a graph, to run later or more than
-  /// once.
+  /// Returns whether work enqueued on a native stream is captured into a graph, to run later or
+  /// repeatedly.
   virtual bool is_capturing(void* native) {
     static_cast<void>(native);
     return false;
   }
   virtual Result<std::unique_ptr<Event>> create_event() = 0;
 
-  // Enqueueing: returns at once; work of one stream runs in order. Calls on one stream need the
-  // caller's own order.
+  // Enqueue calls return at once; work of one stream runs in order. The caller must serialise calls
+  // on one stream.
   virtual Status record(Event& event, Stream& stream) = 0;
   virtual Status wait(Stream& stream, Event& event) = 0;
   virtual Status wait_flag(Stream& stream, Flag& flag, uint32_t value) = 0;
   virtual Status write_flag(Stream& stream, Flag& flag, uint32_t value) = 0;
-  /// Device or pinned memory on either side.
+  /// Copies between device or pinned memory on either side.
   virtual Status copy(Stream& stream, void* dst, const void* src, size_t bytes) = 0;
-  /// The same; a short one begins sooner where it is a kernel, whose launch may wait for what the
-  /// stream does before (CUDA_LAUNCH_BLOCKING=1).
+  /// Like `copy`, but a short copy starts sooner if it would be a kernel, whose launch may wait for
+  /// earlier work of the stream (CUDA_LAUNCH_BLOCKING=1).
   virtual Status copy_soon(Stream& stream, void* dst, const void* src, size_t bytes) {
     return copy(stream, dst, src, bytes);
   }
-  /// Many copies among device and pinned memory, none of which touches what another does: short
-  /// ones begin together.
+  /// Makes many copies among device and pinned memory that do not overlap. Starts short ones
+  /// together.
   virtual Status copy_all(Stream& stream, std::span<const Copy> copies) {
     for (const Copy& one : copies) HETCCL_TRY(copy(stream, one.dst, one.src, one.bytes));
     return {};
   }
   virtual Status reduce(Stream& stream, const Reduction& reduction) = 0;
-  /// Enqueues `work` in its order, as few launches as may be. With `spins` a kernel may wait for
-  /// flags: where no other process takes turns on the device. SystemError without kBatches.
+  /// Enqueues `work` in order, with as few launches as possible. With `spins`, a kernel may wait
+  /// for flags; only allowed if no other process shares the device. Returns SystemError without
+  /// kBatches.
   virtual Status run(Stream& stream, std::span<const StreamWork> work, bool spins) {
     static_cast<void>(stream), static_cast<void>(work), static_cast<void>(spins);
     return error(ErrorCode::SystemError, "%s launches nothing together", vendor().c_str());
@@ -190,12 +192,12 @@ class Device {
     }
     return {};
   }
-  /// Runs `function(argument)` on a host thread once the stream gets there; the stream goes on when
-  /// it has returned. It must neither wait nor call a device.
+  /// Runs `function(argument)` on a host thread when the stream gets there; the stream continues
+  /// when it returns. The function must neither wait nor call a device.
   virtual Status call_host(Stream& stream, void (*function)(void*), void* argument) = 0;
 
-  /// Advances the streams of a cooperative device: true when anything moved. One thread at a time.
-  /// Others: false.
+  /// Advances the streams of a cooperative device. Returns true if anything moved; false for other
+  /// devices. One thread at a time.
   virtual bool progress() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Receives that name no rank, as MPI_ANY_SOURCE: each takes the first message of its tag, from
-// whichever rank, that no receive takes which was posted before it.
+// Receives from any source, as MPI_ANY_SOURCE. Each takes the first message with its tag, from any
+// rank, unless a receive posted earlier takes that message.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,18 @@
 
 namespace hetccl::exec {
 
-/// The posted ones, in the order of posting. By whoever drives.
+/// The posted any-source receives, in order of posting. Used by the driving thread.
 class AnySource {
  public:
   [[nodiscard]] bool empty() const { return posted_.empty(); }
   void post(Operation& op) { posted_.push_back(&op); }
-  /// Forgets them all.
+  /// Removes all receives.
   void clear() { posted_.clear(); }
-  /// Takes out the receive that a message gets which a rank sends, if one does: `incoming` is what
-  /// is known of it, `next` the receive that names the rank and is to get its next message, or
-  /// null.
+  /// Removes and returns the any-source receive that gets the `incoming` message; null: none does.
+  /// `next` is the receive that names the sender and gets its next message, or null.
   Operation* take(const transport::MessageInfo& incoming, const Operation* next);
-  /// Whether `next` must wait: the rank's next message may be for one that was posted before it.
+  /// Returns whether `next` must wait, because its rank's next message may match a receive posted
+  /// earlier.
   [[nodiscard]] bool hold(const Operation& next,
                           const std::optional<transport::MessageInfo>& incoming) const;
 

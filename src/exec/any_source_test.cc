@@ -1,4 +1,4 @@
-// Receives that name no rank, against a plain list of what was posted.
+// Checks any-source receives against a plain list of posted receives.
 #include "exec/any_source.h"
 
 #include <doctest/doctest.h>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kPeers = 3;
 
-/// Posts receives and has messages come, in any order, and takes what may be taken. What should
-/// get each message is found by looking at all receives that were posted, from the first on.
+/// Posts receives and delivers messages in any order, and matches them. The expected match of each
+/// message is found by a linear search through all posted receives.
 class Game {
  public:
   explicit Game(uint64_t seed) : random_(seed) {}
@@ -55,8 +55,8 @@ class Game {
       if (one.peer == peer && !one.done) return &one;
     return nullptr;
   }
-  // The receive that is to get the next message of `peer`: of those that can, the first posted. One
-  // that names the rank gets it even if its stream has yet to come to it.
+  // Returns the receive that must get the next message of `peer`: the first posted of all that
+  // match. A receive that names the rank gets it even if its stream has not reached it yet.
   Posted* wanted(int peer) {
     for (Posted& one : posted_) {
       const bool begun = one.op.started().reached(1);
@@ -71,7 +71,8 @@ class Game {
       while (!coming_[peer].empty() && match_next(peer)) ++matched_;
     }
   }
-  // As the wire: first the table, then the receive that names the rank, unless that must wait.
+  // Does as the wire: tries the table first, then the receive that names the rank, unless it must
+  // wait.
   bool match_next(int peer) {
     transport::MessageInfo incoming;
     incoming.step = coming_[peer].front();

@@ -25,7 +25,7 @@ class Arena {
   size_t bytes_ = 0;
 };
 
-/// What an operation works in.
+/// The memory that an operation works in.
 struct Buffers {
   explicit Buffers(device::Device& device)
       : scratch(device, Arena::Kind::Device), staging(device, Arena::Kind::Pinned) {}

@@ -1,5 +1,5 @@
-// Device work that comes in a row on one stream, which a device may launch together: a launch costs
-// its caller more than what it does, where that is short.
+// Collects consecutive short work for one stream, so that the device launches it together. A launch
+// costs the caller more than short work takes.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace hetccl::exec {
 
-/// By the launching thread alone. What it holds back is enqueued by `flush`, which has to come
-/// before any other work of that stream, and before the caller returns.
+/// Used by the launching thread only. `flush` enqueues the collected work. Call it before any other
+/// work on that stream, and before the caller returns.
 class Batch {
  public:
   enum class Launches : uint8_t {
-    Spin,   ///< kernels may wait for flags: see device::Device::run
-    Yield,  ///< others take turns on the device: streams wait
-    Block,  ///< they return once the kernel has ended: none comes behind a wait that can do without
+    Spin,   ///< kernels may spin on flags: see device::Device::run
+    Yield,  ///< other processes share the device: streams wait instead
+    Block,  ///< launches return when the kernel ends: avoid a kernel behind a wait
   };
-  /// It holds nothing back where the device launches nothing together, or launches block.
+  /// Collects nothing if the device cannot launch together, or if launches block.
   Batch(device::Device& device, Launches launches)
       : device_(device),
         launches_(launches),
@@ -28,7 +28,7 @@ class Batch {
   Status copy(device::Stream& stream, void* dst, const void* src, size_t bytes);
   Status reduce(device::Stream& stream, const device::Reduction& reduction);
   Status flush();
-  /// Forgets it: what it was of has failed.
+  /// Discards the collected work, because its operation has failed.
   void drop() { work_.clear(); }
 
  private:
@@ -37,7 +37,7 @@ class Batch {
   device::Device& device_;
   const Launches launches_;
   const bool holds_;
-  device::Stream* stream_ = nullptr;  // of `work_`
+  device::Stream* stream_ = nullptr;  // the stream of `work_`
   std::vector<device::StreamWork> work_;
 };
 

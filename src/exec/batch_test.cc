@@ -12,10 +12,10 @@ using namespace hetccl;
 using namespace hetccl::exec;
 using Launches = Batch::Launches;
 
-/// Launches what it is given together one by one, and counts.
+/// Launches batched work one by one, and counts it.
 class BatchingDevice : public exec::testing::QueueDevice {
  public:
-  std::vector<size_t> launches;  // how many pieces of work each had
+  std::vector<size_t> launches;  // pieces of work in each launch
   int kernels = 0;               // copies by kernels
   bool spun = false;
   bool refuses = false;
@@ -77,7 +77,7 @@ TEST_CASE("work of one stream is launched together, at the flush, in its order")
     calls.drain();
     CHECK(calls.flags[2].reached(1));
     CHECK(calls.to == 9);
-    REQUIRE(batch.flush().ok());  // of nothing
+    REQUIRE(batch.flush().ok());  // with nothing collected
     CHECK(calls.device.launches.size() == 1);
   }
 }

@@ -35,7 +35,7 @@ Status CardTrial::open() {
   return {};
 }
 
-// Memory that a stream may yet touch is kept.
+// Keeps memory that a stream may still access.
 CardTrial::~CardTrial() {
   if (hangs_) return;
   if (copied_ != nullptr) device_.free_pinned(copied_);

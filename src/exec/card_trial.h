@@ -1,4 +1,4 @@
-// A trial whether a network card reaches a device's memory: before any tensor depends on it.
+// Tests whether a NIC can reach a device's memory, before any tensor depends on it.
 #pragma once
 
 #include <array>
@@ -20,12 +20,12 @@ class CardTrial {
   CardTrial(const CardTrial&) = delete;
   CardTrial& operator=(const CardTrial&) = delete;
 
-  /// Returns the memory to be registered before `run`.
+  /// Returns the memory that must be registered before `run`.
   [[nodiscard]] std::array<std::pair<void*, size_t>, 2> memory() const {
     return {{{on_device_, kBytes}, {pinned_, 2 * kBytes}}};
   }
-  /// The card writes what a stream then reads, and reads what a stream has written. SystemError
-  /// where they see different bytes, Timeout where the device does not come to it.
+  /// The NIC writes data that a stream reads back, and reads data that a stream wrote. Returns
+  /// SystemError if the bytes differ, Timeout if the device does not run the test in time.
   Status run(transport::Transport& transport, size_t card, const WaitLimit& limit);
 
  private:
@@ -36,7 +36,7 @@ class CardTrial {
   device::Device& device_;
   std::unique_ptr<device::Stream> stream_;
   void* on_device_ = nullptr;
-  std::byte* pinned_ = nullptr;  // what goes out, then what comes back
+  std::byte* pinned_ = nullptr;  // data to send, then received data
   device::Flag* copied_ = nullptr;
   uint32_t copies_ = 0;
   bool hangs_ = false;

@@ -1,5 +1,5 @@
-// What an executor says at the deadline of a call that is the vendor library's alone, whose end a
-// mark tells: that may come a little later than the end.
+// The executor's report at the deadline of a call that is one vendor library call. A mark tells the
+// call's end, perhaps a little later.
 #include <doctest/doctest.h>
 
 #include <thread>
@@ -13,7 +13,7 @@ using namespace hetccl;
 using namespace hetccl::exec;
 using std::chrono::milliseconds;
 
-// As a GPU: the host cannot reach its memory. Its driver may not return from writing a flag.
+// Acts as a GPU: the host cannot reach its memory, and its driver may block while it writes a flag.
 struct DeadlineDevice : testing::QueueDevice {
   std::atomic<bool> held{false};
   std::atomic<int> flags_written{0};
@@ -62,7 +62,7 @@ struct DeadlineFixture {
     }
   }
   void launch() { REQUIRE(executor->launch(prog, {256, 3}, call, *user).ok()); }
-  // Polls at so many milliseconds after the launch.
+  // Polls that many milliseconds after the launch.
   void poll_at(int ms) { executor->poll(start + milliseconds(ms)); }
   void wait_for_flag() {
     while (device.flags_written == 0) std::this_thread::yield();

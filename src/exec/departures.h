@@ -1,4 +1,4 @@
-// The ranks that have left a communicator, as its executor wants to know them.
+// The ranks that have left a communicator, for its executor.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace hetccl::exec {
 /// Thread-safe.
 class Departures {
  public:
-  /// `rank` has left after `called` calls, and makes no more.
+  /// Records that `rank` has left after `called` calls.
   void add(int rank, uint64_t called) {
     std::lock_guard lock(mutex_);
     left_.insert(rank);
@@ -19,11 +19,11 @@ class Departures {
     rank_ = rank;
     least_called_.store(called, std::memory_order_release);
   }
-  /// Operations from this number on miss a rank; UINT64_MAX while all are there.
+  /// Returns the first operation number that lacks a rank; UINT64_MAX while no rank has left.
   [[nodiscard]] uint64_t first_incomplete() const {
     return least_called_.load(std::memory_order_acquire);
   }
-  /// A rank that misses `first_incomplete`, or -1.
+  /// Returns a rank that `first_incomplete` lacks; -1: none.
   [[nodiscard]] int rank() const {
     std::lock_guard lock(mutex_);
     return rank_;

@@ -10,9 +10,9 @@
 namespace hetccl::exec {
 namespace {
 
-// So many calls share the price of a flag.
+// The number of calls that share one flag.
 constexpr uint32_t kMarksOfAFlag = 32;
-// A call that none follows is known to have ended this much later.
+// The time after which the end of a call without successors is settled.
 constexpr auto kPatience = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -69,7 +69,7 @@ EndMarks::EndMarks(device::Device& device, Settler& settler)
 
 EndMarks::~EndMarks() {
   settler_.forget(*this);
-  // The device may still write there, what others would take for theirs.
+  // The device may still write there, so the memory must not be reused.
   if (failed()) keep_until_exit(std::move(memory_));
 }
 
@@ -85,7 +85,7 @@ Result<std::unique_ptr<EndMarks>> EndMarks::create(device::Device& device, Settl
 Status EndMarks::add(uint32_t mark, device::Stream& stream, TimePoint now) {
   std::lock_guard lock(mutex_);
   if (failed()) return failure_;
-  // Where the event is about to tell of another stream, what it told so far is settled first.
+  // Before the event moves to another stream, settle the marks that it stands for.
   if (added_ != settled_ && stream_ != stream.native()) HETCCL_TRY(settle_added());
   HETCCL_TRY(device_.record(*event_, stream));
   stream_ = stream.native();
@@ -114,7 +114,7 @@ void EndMarks::answer() {
 
 void EndMarks::settle() {
   std::lock_guard lock(mutex_);
-  if (added_ != settled_ && !failed()) static_cast<void>(settle_added());  // `failure` tells
+  if (added_ != settled_ && !failed()) static_cast<void>(settle_added());  // see `failure`
 }
 
 Status EndMarks::settle_added() {

@@ -1,5 +1,5 @@
-// How a host learns that calls on a device's streams have ended, for little of the caller's and of
-// the streams' time.
+// Tells the host when calls on a device's streams have ended, at little cost to the caller and to
+// the streams.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace hetccl::exec {
 
 class EndMarks;
 
-/// A thread for what may wait inside a driver, as the engine's must not: it settles marks.
+/// Settles marks on a thread of its own, because a driver call may block and the engine must not.
 /// Thread-safe.
 class Settler {
  public:
@@ -26,9 +26,9 @@ class Settler {
   Settler(const Settler&) = delete;
   Settler& operator=(const Settler&) = delete;
 
-  /// Does not block. Once for each time that `marks` asks.
+  /// Queues one settling of `marks`. Does not block.
   void post(EndMarks& marks);
-  /// After its return `marks` is not touched.
+  /// Afterwards the settler does not touch `marks`.
   void forget(EndMarks& marks);
 
  private:
@@ -43,47 +43,47 @@ class Settler {
   std::thread thread_;
 };
 
-/// A flag behind each call would cost its caller 1 to 2 us, and its stream the 4 us in which all
-/// memory gets to see it (docs/design/0007-gpus.md). So an event is recorded behind each, which
-/// costs next to nothing, and a flag is written behind many, on a stream that nobody waits for:
-/// when there are enough, or a while later, by the settler's thread. (A stream is known by its
-/// handle. Where several are one handle, marks rely on the library, which runs a communicator's
-/// calls in the order in which they came.)
+/// Marks the ends of calls. A flag behind each call would cost the caller 1 to 2 us, and the stream
+/// 4 us until the write is visible everywhere (docs/design/0007-gpus.md). So an event, which is
+/// nearly free, is recorded behind each call, and one flag serves many calls. The flag is written
+/// on a separate stream: when enough calls are marked, or a while later by the settler's thread. (A
+/// stream is identified by its handle. If several streams share a handle, marks rely on the library
+/// running a communicator's calls in order.)
 class EndMarks {
  public:
-  /// `settler` outlives it.
+  /// `settler` must outlive it.
   static Result<std::unique_ptr<EndMarks>> create(device::Device& device, Settler& settler);
   ~EndMarks();
   EndMarks(const EndMarks&) = delete;
   EndMarks& operator=(const EndMarks&) = delete;
 
-  /// The next mark, for `add`. By one thread at a time, as `add`.
+  /// Returns the next mark, for `add`. One thread at a time, the same as for `add`.
   uint32_t next() { return ++last_; }
-  /// Places `mark` behind what is enqueued on `stream`. After an error that mark is in none's way,
-  /// and has no end of its own.
+  /// Places `mark` behind the work enqueued on `stream`. If this fails, the mark never completes
+  /// and later marks ignore it.
   Status add(uint32_t mark, device::Stream& stream, TimePoint now);
-  /// Whether that mark's call has ended, and all before it. Any thread.
+  /// Returns whether the call of `mark` and all earlier ones have ended. Any thread.
   [[nodiscard]] bool ended(uint32_t mark) const { return ended_->reached(mark) || failed(); }
-  /// Whether a flag is written behind that mark: it tells of the end at once.
+  /// Returns whether a flag is written behind `mark`, so that its end is known at once.
   [[nodiscard]] bool settled(uint32_t mark) const {
     return static_cast<int32_t>(settled_.load(std::memory_order_acquire) - mark) >= 0;
   }
-  /// Whoever drives, now and then: has the settler settle what is a while old.
+  /// Called regularly by the driving thread. Asks the settler to settle marks that are old enough.
   void look(TimePoint now);
-  /// Has the settler settle what there is.
+  /// Asks the settler to settle all marks.
   void ask();
-  /// Writes the flag behind what was added. Any thread but who drives: it may block. After an error
-  /// all marks count as ended, and `failed`.
+  /// Writes a flag behind all added marks. It may block, so the driving thread must not call it.
+  /// After an error all marks count as ended, and `failed` is set.
   void settle();
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
-  /// Why, once `failed`.
+  /// Returns the reason, once `failed`.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
   friend class Settler;
   EndMarks(device::Device& device, Settler& settler);
-  void answer();          // what was asked for
-  Status settle_added();  // with mutex_ held; after an error all `failed`
+  void answer();          // fulfils the request of `ask`
+  Status settle_added();  // requires mutex_; after an error sets `failed`
 
   device::Device& device_;
   Settler& settler_;
@@ -94,12 +94,12 @@ class EndMarks {
 
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<device::Event> event_;
-  const void* stream_ = nullptr;  // that `event_` was recorded on
+  const void* stream_ = nullptr;  // the stream that `event_` was recorded on
   uint32_t added_ = 0;
-  Status failure_;  // not changed once `failed_`
+  Status failure_;  // fixed once `failed_`
 
   std::atomic<uint32_t> settled_{0};               // written with mutex_ held
-  std::atomic<Duration::rep> unsettled_since_{0};  // 0: all is settled
+  std::atomic<Duration::rep> unsettled_since_{0};  // 0: all marks are settled
   std::atomic<bool> asked_{false}, failed_{false};
 };
 

@@ -17,8 +17,8 @@ constexpr auto kLimit = fake::kHang;
 struct MarksDevice : testing::QueueDevice {
   std::atomic<int> flags_written{0};
   std::atomic<bool> refuses{false};                 // flags
-  std::atomic<bool> held{false}, is_inside{false};  // in writing one
-  const device::Stream* unknown = nullptr;          // no event is recorded on that
+  std::atomic<bool> held{false}, is_inside{false};  // while writing a flag
+  const device::Stream* unknown = nullptr;          // recording an event on it fails
 
   Status record(device::Event& event, device::Stream& stream) override {
     if (&stream == unknown) return error(ErrorCode::SystemError, "no such stream");
@@ -44,7 +44,7 @@ struct MarksFixture {
     CHECK(marks->add(mark, stream, steady_clock().now()).ok());
     return mark;
   }
-  // Has the device work, and looks as an engine does.
+  // Lets the device work, and looks as an engine does.
   bool ends(uint32_t mark, Duration patience = kLimit) {
     const TimePoint limit = steady_clock().now() + patience;
     while (!marks->ended(mark) && steady_clock().now() < limit) {

@@ -1,4 +1,4 @@
-// The engine's side of an executor: progress, retirement, abort.
+// The engine's half of an executor: progress, retirement, abort.
 #include "exec/executor.h"
 
 #include "base/clock.h"
@@ -60,7 +60,7 @@ void Executor::connect(const Peer& peer) {
     return wire_.connect(peer, {&messages_.of(peer.rank, true).in_flight,
                                 &messages_.of(peer.rank, false).in_flight});
   }
-  const bool copies = !host_memory_ || options_.windows;  // as `open` has made streams for it
+  const bool copies = !host_memory_ || options_.windows;  // `open` has made streams for copies
   if (peer.window != nullptr && !copies && !faulted_) {
     fault({error(ErrorCode::InternalError,
                  "a window with rank %d, and no streams that copy into it. This is a defect of "
@@ -73,7 +73,8 @@ void Executor::connect(const Peer& peer) {
   wire_.connect(peer, {&collectives_.in_flight, &collectives_.in_flight});
 }
 
-// Others' streams read windows, and ring nobody; nor do a device's streams that end a message.
+// Returns whether an event may come without a wake-up: peers' streams read windows silently, and so
+// do a device's streams that end a message.
 bool Executor::silent() const {
   const bool wakes = (options_.device->capabilities() & device::kCooperative) != 0;
   return (!collectives_.in_flight.empty() && options_.ccl->shm_source() == nullptr) ||
@@ -104,7 +105,8 @@ bool Executor::poll(TimePoint now) {
   }
   observe(before, now);
   const bool retired = retire(now);
-  // After that: what a retired operation has read, its sender must learn while somebody polls.
+  // Do this last: while this end still polls, a sender must learn that retired operations have read
+  // its data.
   if (!aborted_) moved |= wire_.exchange_credit();
   const bool any_collective = collectives_.in_flight.oldest() != before;
   if (any_collective && !aborted_ && !faulted_) {
@@ -123,7 +125,7 @@ void Executor::observe(uint64_t before, TimePoint now) {
   messages_.for_each_in_flight([&](Operation& op) { options_.tracer->look(op, now); });
 }
 
-// Returns whether it has started. Waits that an abort has released say nothing.
+// Returns whether it has started. Ignores waits that an abort has released.
 bool Executor::note_start(Operation& op, TimePoint now) const {
   if (op.started_at != TimePoint{}) return true;
   if (aborted_ || !op.started().reached(1)) return false;
@@ -135,15 +137,16 @@ bool Executor::note_start(Operation& op, TimePoint now) const {
 void Executor::note_starts(TimePoint now) {
   InFlight& in_flight = collectives_.in_flight;
   const uint64_t end = in_flight.end();
-  noted_ = std::max(noted_, in_flight.oldest());  // what is retired is another's memory
+  noted_ = std::max(noted_, in_flight.oldest());  // retired operations may be reused
   for (; noted_ < end; ++noted_) {
     Operation& op = in_flight.at(noted_);
     if (op.tells_start() && !note_start(op, now)) return;
   }
 }
 
-// The start is the launch where the caller waits, and where nobody looked between start and end.
-// A call may have been launched, and have ended, since the poll that sees its end began.
+// Reports the call's time. Its start is the launch if the caller waits, or if no poll came between
+// start and end. A call may be launched, and end, after the poll that sees its end began; then the
+// clock is read again.
 void Executor::tell_time(const Operation& op, TimePoint now) {
   const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
   const TimePoint start = from_launch ? op.call.launched : op.started_at;
@@ -170,7 +173,7 @@ void Executor::note_end(Operation& op, TimePoint now) {
 bool Executor::may_retire(Operation& op) {
   if (!op.is_finished()) return false;
   if (aborted_) return true;
-  // Until the abort that is to come, messages and calls may still be under way.
+  // Until the coming abort, messages and calls may still be under way.
   const bool lost = op.marks != nullptr && marks_->failed();
   return !is_abandoned() && !lost && !op.given_up.load(std::memory_order_acquire) && op.ended() &&
          !has_failed_library(op);
@@ -194,7 +197,7 @@ bool Executor::retire(Order& order, TimePoint now) {
   const uint64_t behind = order.in_flight.end();
   for (uint64_t n = order.in_flight.oldest(); n < behind; ++n) {
     Operation& op = order.in_flight.at(n);
-    if (op.is_message()) note_start(op, now);  // the oldest: a poll looks at no others
+    if (op.is_message()) note_start(op, now);  // the oldest; poll looks at no other start
     if (!may_retire(op)) break;
     note_end(op, now);
     wire_.acknowledge_reads();
@@ -215,7 +218,7 @@ void Executor::end(Operation& op) {
   require(left >= 1, "a call ends once");
 }
 
-// A call is in flight no more before its caller can see that it has ended.
+// Removes the call from those in flight before its caller can see that it has ended.
 void Executor::end_call(Operation& lead) {
   if (lead.is_message()) require(messages_.calls.fetch_sub(1) > 0, "calls that end have begun");
   lead.completion.ends.fetch_add(1, std::memory_order_release);
@@ -229,7 +232,7 @@ bool Executor::is_abandoned() {
   return abandoned.has_value();
 }
 
-// Asks for a message alone: poll asks the collectives' library once for all that have ended.
+// Checks messages only: poll asks the collectives' library once for all ended calls.
 bool Executor::has_failed_library(const Operation& op) {
   if (!op.by_library) return false;
   auto found = Watch::check_library(op);
@@ -288,8 +291,8 @@ bool Executor::aborts_have_begun() const {
   return all;
 }
 
-// Released streams continue with whatever is in memory. Another rank could take that for a vendor
-// result, so streams are released only after the vendor's aborts have begun.
+// Releases streams only after the vendor's aborts have begun: a released stream continues with
+// whatever is in memory, which another rank could take for a vendor result.
 void Executor::release_streams() {
   if (released_ || !aborts_have_begun()) return;
   released_ = true;

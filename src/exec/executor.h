@@ -1,7 +1,7 @@
-// Runs what a communicator is asked for: collectives, and messages from one rank to another. All of
-// it is Code. `launch` lowers a plan for the call, enqueues the streams' instructions on the
-// calling thread, and leaves the lanes' to the engine, which calls `poll`. A call is one operation
-// or, of messages, several that go at the same time; operations belong to orders (exec/order.h).
+// Runs a communicator's operations: collectives, and messages between two ranks. All of them are
+// Code. `launch` lowers a plan for the call and enqueues the streams' instructions on the calling
+// thread. The engine runs the lanes' instructions through `poll`. A call is one operation, or
+// several messages posted together; operations belong to orders (exec/order.h).
 #pragma once
 
 #include <atomic>
@@ -32,116 +32,118 @@ struct ExecutorOptions {
   const Clock* clock = &steady_clock();
   device::Device* device = nullptr;
   ccl::Communicator* ccl = nullptr;  ///< of this rank's cluster
-  std::string library;               ///< its name
-  uint64_t collectives = 0;          ///< the communicator's number in headers
-  uint64_t messages = 0;             ///< the same in those of messages
+  std::string library;               ///< the name of `ccl`
+  uint64_t collectives = 0;          ///< the communicator's number in headers of collectives
+  uint64_t messages = 0;             ///< the communicator's number in headers of messages
   int rank = 0;
   int n_ranks = 1;
   int local_rank = 0;  ///< in its cluster
-  /// Whose plans messages take; outlives it. Null: no messages are launched.
+  /// Plans of messages refer to it; must outlive the executor. Null: no messages are launched.
   const topology::Topology* topology = nullptr;
-  /// The device's memory that transports know; null where none registers any.
+  /// The device memory registered with transports; null: no transport registers.
   RegisteredMemory* memory = nullptr;
-  Recorder* recorder = nullptr;          ///< of collectives; may be null
-  Recorder* message_recorder = nullptr;  ///< of messages; may be null
+  Recorder* recorder = nullptr;          ///< records collectives; may be null
+  Recorder* message_recorder = nullptr;  ///< records messages; may be null
   Tracer* tracer = nullptr;              ///< may be null
-  /// Finds out when calls that are one library call have ended; null: each writes a flag.
+  /// Settles the marks of single library calls; null: each such call writes a flag.
   Settler* settler = nullptr;
   const Departures* departures = nullptr;  ///< may be null
   bool launches_wait = false;              ///< a kernel's launch returns once the kernel has ended
-  /// Some peers share windows with this rank.
+  /// True if some peers share windows with this rank.
   bool windows = false;
-  /// How long after a rank's departure an operation that misses it may still hold up others.
+  /// The time, after a rank's departure, that an operation lacking it may still block others.
   Duration departure_grace{};
-  /// Called where enqueueing may block, once messages can move that it may wait for. May be empty.
+  /// Called once a launch has handed its operations to the engine, before enqueueing that may block
+  /// until their messages have moved. May be empty.
   std::function<void()> on_published;
-  /// Called once, by whoever drives, when a channel, the vendor library or a deadline fails. Must
-  /// not block.
+  /// Called once, by the driving thread, when a channel, the vendor library or a deadline fails.
+  /// Must not block.
   std::function<void(const Fault&)> on_fault;
-  /// Called by whoever drives, for each call that is `timed` and has completed: how long it took
-  /// from where the user's stream had reached it, and when it ended. Must not block. May be empty.
+  /// Called by the driving thread for each completed call that is `timed`, with the time since the
+  /// user's stream reached it, and its end. Must not block. May be empty.
   std::function<void(uint64_t sequence, Duration took, TimePoint end)> on_timed;
 };
 
-/// `launch`, `capture` and `all_reduce_at_once` by one thread at a time; `poll` by the engine;
-/// `connect`, `meet`, `use_library`, `abort`, `standing` and `messages_in_flight` where nobody
-/// drives (Engine::exclusively); the rest is thread-safe.
+/// One thread at a time calls `launch`, `capture` and `all_reduce_at_once`; the engine calls
+/// `poll`. `connect`, `meet`, `use_library`, `abort`, `standing` and `messages_in_flight` run under
+/// Engine::exclusively. Everything else is thread-safe.
 class Executor : public progress::Driven {
  public:
-  /// Collectives in flight; and calls with messages.
+  /// The maximum number of collectives in flight, and of calls with messages in flight.
   static constexpr size_t kMaxInFlight = InFlight::kMost;
 
   static Result<std::unique_ptr<Executor>> create(ExecutorOptions options);
   ~Executor() override;
 
-  /// Before the first program is launched that exchanges messages with that rank, and again once
-  /// its channel is made. The same for messages, after `meet`.
+  /// Makes `peer` known before the first program that exchanges data with it is launched, and again
+  /// once its channel exists. For message channels, call it after `meet`.
   void connect(const Peer& peer);
 
-  /// Enqueues `call` on `user`. `program` is this executor's alone and must outlive the operation.
-  /// Call only while not `full`. After an error, what was enqueued so far is an operation in flight
-  /// that `abort` ends.
+  /// Enqueues `call` on `user`. `program` belongs to this executor alone and must outlive the
+  /// operation. Requires not `full`. After an error, the work enqueued so far is an operation in
+  /// flight that `abort` ends.
   Result<Ticket> launch(Program& program, const plan::Choice& choice, const Call& call,
                         device::Stream& user);
-  /// Begins an all-reduce that is one library call and whose caller will wait, while no collective
-  /// is in flight: true where it is complete on return, unknown to this executor; else `launch` it,
-  /// as begun.
+  /// Runs an all-reduce that is one library call, for a caller that will wait. Requires that no
+  /// collective is in flight. Returns true if it is complete on return; the executor then keeps no
+  /// record of it. Otherwise pass it to `launch`, marked as begun.
   Result<bool> all_reduce_at_once(const Program& program, const Call& call, device::Stream& user);
-  /// Has a stream that records a graph take up the `program` of one cluster, which then runs
-  /// whenever the graph does, unknown to this executor.
+  /// Records the `program` of a single cluster into the graph that `user` captures. The graph then
+  /// runs it without the executor's knowledge.
   Status capture(Program& program, const Call& call, device::Stream& user);
   [[nodiscard]] bool full() const { return collectives_.in_flight.full(); }
   [[nodiscard]] bool has_collectives() const { return !collectives_.in_flight.empty(); }
 
-  // Messages: exec/meet.cc makes their orders, exec/message_launch.cc launches them.
-  /// Makes the orders of messages with that rank, whose channel comes later. Asks the device.
+  // Makes the orders of messages with `peer`, whose channel comes later. Calls the driver.
+  // (exec/meet.cc makes the orders, exec/message_launch.cc launches messages.)
   [[nodiscard]] Result<MessageEnds> make_ends(const Peer& peer) const;
-  /// Has messages with that rank use `ends`: before the first is launched. They wait for `connect`.
+  /// Makes messages with `peer` use `ends`. Call before the first is launched. Messages wait for
+  /// `connect`.
   void meet(int peer, MessageEnds ends);
-  /// For a communicator of this rank and `peer` to carry what this rank sends to `peer`, or else
-  /// receives from it. Asks the device.
+  /// Prepares the cluster's library to carry this rank's sends to `peer` (`send`) or its receives
+  /// from `peer`. Calls the driver.
   [[nodiscard]] Result<std::unique_ptr<MessageLibrary>> make_library(int peer, bool send) const;
-  /// Has `pair` do so once their `route` says so. After `meet`.
+  /// Makes `pair` carry these messages from the number that their `route` says. Call after `meet`.
   void use_library(int peer, bool send, std::unique_ptr<MessageLibrary> library,
                    ccl::Communicator& pair);
-  /// Of that direction, once ranks have met: by the launching thread, or where nobody drives. Lives
-  /// as long as this.
+  /// Returns the route of that direction, after `meet`. Called by the launching thread or under
+  /// Engine::exclusively. Lives as long as the executor.
   [[nodiscard]] Route& route(int peer, bool send) { return messages_.of(peer, send).route; }
-  /// The target of that direction's messages: of those that the channel carries, or with
-  /// `by_library` of those that the library does. Call once ranks have met.
+  /// Returns the lowering target of messages of that direction that the channel carries, or,
+  /// `by_library`, of those that the library carries. Call after `meet`.
   [[nodiscard]] const lower::Target& message_target(int peer, bool send, bool by_library) const;
 
-  /// Starts `messages`, all of them at the same time, once `user` has come to this point, and holds
-  /// `user` up until it may use their memory. Null: they start at once. A receive from any rank,
-  /// which takes a device whose memory transports reach, meets those that `meet` has prepared for,
-  /// and takes the first message of its tag that no earlier receive takes. Blocks while a pair's
-  /// ends agree on its route. Call only while not `full_of_messages`.
+  /// Starts `messages` together when `user` reaches this point, and holds `user` until it may use
+  /// their memory. With `user` null they start at once. Any-source receives need a device whose
+  /// memory transports can reach. They match the peers passed to `meet`, and take the first message
+  /// with their tag that no earlier receive takes. Blocks while both ends of a pair agree on its
+  /// route. Requires not `full_of_messages`.
   Result<Ticket> launch(std::span<const Message> messages, TimePoint now, TimePoint deadline,
                         device::Stream* user);
-  /// Has a graph that `user` records hold `messages`, all of which the library carries.
+  /// Records `messages` into the graph that `user` captures. The library must carry all of them.
   Status capture(std::span<const Message> messages, device::Stream& user);
   [[nodiscard]] bool full_of_messages() const { return messages_.calls.load() >= kMaxInFlight; }
-  /// As at their launch: of old ones the recorder may know nothing any more.
+  /// Returns the records made at launch, because the recorder may have forgotten old ones.
   [[nodiscard]] std::vector<Record> messages_in_flight();
 
   [[nodiscard]] bool idle() const { return !active(); }
-  /// Ends everything in flight, what is being launched included: no user memory is touched once
-  /// `idle`. Streams are released once the vendor's aborts have begun, by `poll`. Later launches
-  /// end at once.
+  /// Ends everything in flight, launches under way included. User memory is not touched once
+  /// `idle`. `poll` releases the streams after the vendor's aborts have begun. Later launches end
+  /// at once.
   void abort();
-  /// Payload bytes sent to other clusters and completed.
+  /// Returns the payload bytes sent to other clusters and completed.
   [[nodiscard]] uint64_t bytes_sent() const { return wire_.bytes_sent(); }
 
-  /// The oldest collective in flight and where it stands: "all_reduce #3 (10 float32, sum): slice 2
-  /// of 12, step 4 (recv from rank 1)"; where there is none, the same of a message; "" when idle.
-  /// Call before `abort`.
+  /// Describes the oldest collective in flight and its position: "all_reduce #3 (10 float32, sum):
+  /// slice 2 of 12, step 4 (recv from rank 1)". Without a collective, describes a message; "" when
+  /// idle. Call before `abort`.
   [[nodiscard]] std::string standing();
 
   bool poll(TimePoint now) override;
   [[nodiscard]] bool active() const override {
     return !collectives_.in_flight.empty() || messages_.calls.load() > 0;
   }
-  /// Marks have time.
+  /// Operations that end by marks are not urgent.
   [[nodiscard]] bool urgent() const override {
     return unmarked_.load() > 0 || messages_.calls.load() > 0;
   }
@@ -153,9 +155,9 @@ class Executor : public progress::Driven {
  private:
   explicit Executor(ExecutorOptions options);
   Status open();
-  /// This rank's traits as `local_rank` of a cluster.
+  /// Returns this rank's traits as `local_rank` of a cluster.
   [[nodiscard]] lower::RankTraits traits_of_rank(int local_rank) const;
-  // launch.cc
+  // Defined in launch.cc.
   Result<Program::Lowered> lower_for(Program& program, const plan::Choice& choice, const Call& call,
                                      bool registered);
   [[nodiscard]] bool registers(const Program& program) const {
@@ -168,11 +170,10 @@ class Executor : public progress::Driven {
   Status prepare(Operation& op, const Program::Lowered& lowered, const Call& call);
   void configure_library(const Call& call);
   void choose_end(Operation& op);
-  // meet.cc
+  // Defined in meet.cc.
   [[nodiscard]] Result<std::unique_ptr<MessageOrder>> make_order(const Peer& peer, bool send) const;
-  // message_launch.cc
-  /// Calls `visit(message, other_end)` for what is sent, then for what is received. A message to
-  /// this rank itself comes once, with its other end.
+  // Calls `visit(message, other_end)` for all sends, then for all receives. A message to this rank
+  // itself is visited once, with its other end. Defined in message_launch.cc.
   template <typename Visit>
   Status for_each(std::span<const Message> messages, Visit&& visit) const;
   Status prepare(std::span<const Message> messages, const Call& times);
@@ -183,13 +184,13 @@ class Executor : public progress::Driven {
   static Record record_of(const Operation& message);
   Status enqueue(device::Stream* user);
   [[nodiscard]] device::Stream* stream_of(const Operation& op, device::Stream* user) const;
-  /// `run()` does a part of the Code of `action`'s message, on `stream`.
+  /// Runs one part of the Code of the action's message by `run()`, on `stream`.
   template <typename Run>
   Status carry_out(const lower::Group::Action& action, device::Stream* stream, device::Stream* user,
                    Run&& run);
   Status join(device::Stream& stream, device::Stream& user);
   void give_up(device::Stream* user);
-  // executor.cc
+  // Defined in executor.cc.
   void admit();
   bool retire(TimePoint now);
   bool retire(Order& order, TimePoint now);
@@ -205,32 +206,33 @@ class Executor : public progress::Driven {
   bool has_failed_library(const Operation& op);
   [[nodiscard]] bool aborts_have_begun() const;
   void release_streams();
-  /// `holds`; where it does not, the communicator fails: `invariant` is broken.
+  /// If `holds` is false, fails the communicator: `invariant` is broken.
   void require(bool holds, const char* invariant);
   void fault(Fault fault);
 
   ExecutorOptions options_;
-  const bool host_memory_;        ///< hosts reach the device's memory
-  std::unique_ptr<Batch> batch_;  ///< the launching thread's; of all orders' interpreters
+  const bool host_memory_;        ///< the host can reach the device's memory
+  std::unique_ptr<Batch> batch_;  ///< of the launching thread; shared by all interpreters
   Pool<Operation> operations_;
   Order collectives_;
   MessageOrders messages_;
   Wire wire_;
-  std::unique_ptr<EndMarks> marks_;  ///< null: there are none
+  std::unique_ptr<EndMarks> marks_;  ///< null: not used
   std::unique_ptr<Watch> watch_;
   std::atomic<uint64_t> unmarked_{0};  ///< collectives in flight without a mark
-  bool registers_ = false;             ///< some lane of collectives does (Peer::registers)
-  // The launching thread's.
-  std::vector<Window*> windows_;       ///< by lane of the program that is being launched
-  std::vector<Operation*> launching_;  ///< messages of one call: first what is sent
-  uint64_t posted_ = 0;                ///< messages so far
-  lower::Group group_;                 ///< these, or those that a graph is to hold
+  bool registers_ = false;             ///< some lane of collectives registers memory
+                                       ///< (Peer::registers)
+  // Used by the launching thread.
+  std::vector<Window*> windows_;       ///< by lane of the program being launched
+  std::vector<Operation*> launching_;  ///< the messages of one call, sends first
+  uint64_t posted_ = 0;                ///< messages launched so far
+  lower::Group group_;                 ///< the messages being launched or captured
   std::unique_ptr<device::Event> forked_, joined_;
-  // The engine's.
+  // Used by the engine.
   uint64_t noted_ = 0;  ///< collectives whose start was noted
   bool faulted_ = false;
   std::atomic<bool> aborted_{false};
-  bool released_ = false;  ///< after an abort: its streams' waits
+  bool released_ = false;  ///< after an abort: stream waits are released
 };
 
 }  // namespace hetccl::exec

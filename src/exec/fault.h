@@ -1,4 +1,4 @@
-// What an executor tells when something fails.
+// The failures that an executor reports.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hetccl::exec {
 
-/// A collective that does not complete. Other ranks may know why.
+/// A collective that does not complete. Other ranks may know the reason.
 struct Stall {
   uint64_t sequence = 0;
   std::string call;    ///< "all_reduce #3 (10 float32, sum)"
@@ -17,11 +17,11 @@ struct Stall {
   std::string detail;  ///< what this rank sees of it: "it waits for messages to or from rank 1"
 };
 
-/// What went wrong, and with which rank (-1: unknown).
+/// A failure, and the rank that caused it (-1: unknown).
 struct Fault {
   Status status;
   int rank = -1;
-  std::optional<Stall> stall;  ///< where `status` says no more than this
+  std::optional<Stall> stall;  ///< set if `status` says no more than this
 };
 
 }  // namespace hetccl::exec

@@ -21,7 +21,7 @@ RedOp operator_of(RedOp call, bool average, bool scale) {
 
 Combining combining_of(RedOp call, bool average, bool scale, Divisor divisor) {
   if (!scale || call != RedOp::Avg) return {operator_of(call, average, scale), divisor};
-  // Every device's average divides by a power of two, and few multiply.
+  // Every device can divide by a power of two in an average; few can multiply.
   return {RedOp::Avg, static_cast<uint32_t>(divisor.power())};
 }
 

@@ -1,6 +1,5 @@
-// Arithmetic for devices that lack it, in pinned memory: what neither the device nor its vendor's
-// library can do is done by the host, and ranks that add nothing to one contribute an array of
-// identities.
+// Arithmetic that neither the device nor its vendor's library can do: the host computes it in
+// pinned memory. Ranks that contribute nothing to a reduction send an array of identities.
 #pragma once
 
 #include <vector>
@@ -12,11 +11,12 @@
 
 namespace hetccl::exec {
 
-/// The operator of a step of a call that combines by `call`. An average divides and a
-/// pre-multiplied sum multiplies once, in the steps that say so; all others sum.
+/// Returns the operator of a step in a call that combines by `call`. Steps with `average` divide,
+/// steps with `scale` multiply by the pre-multiplied sum's factor; each happens once. All other
+/// steps sum.
 [[nodiscard]] RedOp operator_of(RedOp call, bool average, bool scale);
 
-/// How a device, or the host for it, combines in such a step.
+/// How the device, or the host in its place, combines in such a step.
 struct Combining {
   RedOp op{};
   Divisor divisor;
@@ -24,33 +24,33 @@ struct Combining {
 /// `divisor` is the call's.
 [[nodiscard]] Combining combining_of(RedOp call, bool average, bool scale, Divisor divisor);
 
-/// The arithmetic of a call's steps that `device` cannot do, as lower::CallShape has it.
+/// Returns the arithmetic of the call's steps that `device` cannot do, as in lower::CallShape.
 [[nodiscard]] uint8_t arithmetic_by_host(const device::Device& device, const Signature& call,
                                          Divisor divisor);
 
-/// The reductions of one operation that the host computes, each in its turn on one stream.
+/// The reductions of one operation that the host computes, in order on one stream.
 class HostReductions {
  public:
   explicit HostReductions(device::Device& device)
       : device_(device), staging_(device, Arena::Kind::Pinned) {}
 
-  /// Takes memory for `n` reductions of at most `n_srcs` sources, whose operands have at most
-  /// `bytes`; earlier ones must be complete.
+  /// Allocates for `n` reductions of at most `n_srcs` sources, with operands of at most `bytes`.
+  /// Earlier reductions must be complete.
   Status prepare(size_t n, size_t n_srcs, size_t bytes);
-  /// As device::Device::reduce: of the `prepare`d ones the next.
+  /// Like device::Device::reduce, for the next of the prepared reductions.
   Status enqueue(device::Stream& stream, const device::Reduction& reduction);
 
  private:
-  /// The memory of operand `i`: of a source, or behind these the result's and the residual's.
+  /// Returns the memory of operand `i`: the sources, then the result, then the residual.
   [[nodiscard]] std::byte* staged(size_t i) const { return staging_.data() + i * operand_bytes_; }
 
   device::Device& device_;
   Arena staging_;
   size_t n_sources_ = 0, operand_bytes_ = 0;
-  std::vector<device::Reduction> calls_;  // what host functions read: never moves while in use
+  std::vector<device::Reduction> calls_;  // read by host functions: must not move while in use
 };
 
-/// An array of identities in device memory, made anew when the type or the operator changes.
+/// An array of identities in device memory, rewritten when the type or operator changes.
 class IdentityArray {
  public:
   explicit IdentityArray(device::Device& device)
@@ -58,9 +58,9 @@ class IdentityArray {
         array_(device, Arena::Kind::Device),
         source_(device, Arena::Kind::Pinned) {}
 
-  /// Takes memory for `count` elements; the array's last use must be complete.
+  /// Allocates `count` elements. The array's last use must be complete.
   Status prepare(size_t count, DataType type, RedOp op);
-  /// They are there for what is enqueued on `stream` later.
+  /// Writes the identities for work enqueued on `stream` afterwards.
   Status fill(device::Stream& stream);
   [[nodiscard]] std::byte* data() const { return array_.data(); }
 

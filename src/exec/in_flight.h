@@ -1,4 +1,5 @@
-// Operations in flight, by number: launched in order by one thread, retired in order by the engine.
+// Operations in flight, by number. One thread launches them in order; the engine retires them in
+// order.
 #pragma once
 
 #include <atomic>
@@ -13,13 +14,13 @@ class InFlight {
  public:
   static constexpr size_t kMost = 1024;
 
-  /// Room for so many at first.
+  /// `room`: initial capacity.
   explicit InFlight(size_t room = kMost) : ring_(room) {}
 
-  /// The number that `launch` gives next.
+  /// Returns the number that `launch` assigns next.
   [[nodiscard]] uint64_t next() const { return launched_.load(std::memory_order_relaxed); }
-  /// Makes it visible to the engine. Sequentially consistent with an abort's mark. By the engine
-  /// alone where it may be `full`.
+  /// Makes `op` visible to the engine. Sequentially consistent with the mark of an abort. If the
+  /// queue may be `full`, only the engine may call this.
   uint64_t launch(Operation& op) {
     if (full()) grow();
     const uint64_t number = next();
@@ -27,7 +28,7 @@ class InFlight {
     launched_.store(number + 1, std::memory_order_seq_cst);
     return number;
   }
-  /// The oldest is in flight no more. By the engine.
+  /// Removes the oldest operation. Called by the engine.
   Operation& retire() {
     const uint64_t number = oldest();
     retired_.store(number + 1, std::memory_order_release);

@@ -10,11 +10,11 @@ using lower::QueueKind;
 
 namespace {
 
-// The result of a longer call does not stay in the caches until its reader comes, whose memory the
-// caches would fetch only to have it overwritten.
+// The results of calls this long leave the caches before they are read, so stores bypass the caches
+// and save fetching lines only to overwrite them.
 constexpr size_t kMuch = size_t{8} << 20U;
 
-// In place the caches have read it already.
+// In-place results stay in the caches, which have read that memory already.
 Caching caching_of(const Operation& op, const Instruction& code, const Reduction& reduction) {
   const auto* end = reduction.srcs + reduction.n_srcs;
   const bool much = op.call.signature.count * size_of(op.call.signature.type) >= kMuch;
@@ -23,7 +23,7 @@ Caching caching_of(const Operation& op, const Instruction& code, const Reduction
                                                                    : Caching::Keep;
 }
 
-// What an instruction tells. There is no stream that could wait.
+// Gives the signals of an instruction at once, because no stream runs it.
 void tell_at_once(Operation& op, lower::Issue issue) {
   const Instruction& code = op.code->list[issue.index];
   if (code.op != Opcode::Signal && code.op != Opcode::Finish) return;
@@ -90,12 +90,12 @@ Status Interpreter::record(Operation& op, device::Stream& user) {
 
 void Interpreter::give_up(Operation& op, device::Stream* user) {
   op.given_up.store(true, std::memory_order_release);
-  if (user != nullptr) static_cast<void>(join(*user));  // of two failures the first is told
+  if (user != nullptr) static_cast<void>(join(*user));  // report the first failure
   if (!finish(op, user).ok() || !batch_.flush().ok())
     op.finished().word.store(1, std::memory_order_release);
 }
 
-// Has `user` wait for whatever the other streams were given.
+// Makes `user` wait for all work given to the other streams.
 Status Interpreter::join(device::Stream& user) {
   HETCCL_TRY(batch_.flush());
   for (const auto& stream : own_) {
@@ -195,7 +195,7 @@ Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slic
   HETCCL_ASSIGN(Window* const window, window_of(frame, message));
   const auto placed = window->out.place(frame.op.bytes_of(message.region, slice));
   frame.op.ring_place(code.message, slice) = window->out_memory(placed.offset);
-  // Whatever the message before has waited for: it may be on another stream.
+  // Wait whatever the previous message waited for, because that may be on another stream.
   if (!placed.needed || window->read_there().reached(*placed.needed)) return {};
   return batch_.wait_flag(stream_of(code.queue), window->read_there(), *placed.needed);
 }
@@ -275,13 +275,14 @@ Status Interpreter::call_shards(Operation& op, const Instruction& code, uint32_t
   const bool encoded = !code.shards.empty() && code.shards.front().recv.region.encoded;
   const Signature& call = op.call.signature;
   shards_.clear();
-  const std::byte* end = nullptr;  // of the shard before
+  const std::byte* end = nullptr;  // of the previous shard
   for (const lower::Shard& shard : code.shards) {
     const Span send = op.resolve(shard.send, slice), recv = op.resolve(shard.recv, slice);
-    // Every rank's part of a reduction is as long as the result. A broadcast's input is there at
-    // the root alone, so its length is the output's.
+    // A rank's contribution to a reduction is as long as the result. A broadcast's input exists
+    // only at the root, so take the output's length.
     const Span& common = reduces ? send : recv;
-    // Where even blocks lie is the same on every rank, where the plan says so.
+    // Contiguous shards may merge only if their layout is the same on every rank: blocks are even,
+    // and the plan does not set them apart.
     const bool follows = !call.uneven && !code.apart && end != nullptr && common.data == end;
     const uint64_t count = encoded ? common.bytes : common.count;
     shards_.push_back({shard.root, send.data, recv.data, count, shard.receiver, follows});

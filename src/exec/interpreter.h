@@ -1,4 +1,5 @@
-// The launching side of the one interpreter of Code: enqueues what an operation's streams do.
+// The launching half of the interpreter of Code: enqueues the streams' instructions of an
+// operation.
 #pragma once
 
 #include <array>
@@ -15,29 +16,30 @@
 
 namespace hetccl::exec {
 
-/// By the launching thread alone.
+/// Used by the launching thread only.
 class Interpreter {
  public:
-  /// `kinds`: the streams, but for the user's, that some Code uses. `ccl` may be null where no Code
-  /// calls it.
-  /// `batch`, of all interpreters of an executor, outlives it: whoever enqueues flushes it.
+  /// `kinds`: the streams, besides the user's, that the Code uses. `ccl` may be null if no Code
+  /// calls it. All interpreters of an executor share `batch`, which outlives them; whoever enqueues
+  /// also flushes it.
   static Result<std::unique_ptr<Interpreter>> create(device::Device& device, Batch& batch,
                                                      ccl::Communicator* ccl, int n_ranks,
                                                      std::initializer_list<lower::QueueKind> kinds);
 
-  /// Has Code call `ccl` from now on.
+  /// Makes later Code call `ccl`.
   void use(ccl::Communicator& ccl) { ccl_ = &ccl; }
-  /// Enqueues all that `op`'s streams do, `user` being the user's; `windows` by lane, null where
-  /// the Code uses none.
+  /// Enqueues all stream work of `op`; `user` is the user's stream. `windows` are by lane, null for
+  /// lanes without one.
   Status enqueue(Operation& op, device::Stream& user, std::span<Window* const> windows);
-  /// A part of that: with those of other operations between them, none holds up another. Where
-  /// `user` is null, nobody waits for what its stream would, and what it would tell is told at
-  /// once.
+  /// Enqueues one part of `op`, so that parts of several operations interleave and none blocks
+  /// another. With `user` null nothing waits for the user stream's instructions, and their signals
+  /// are given at once.
   Status enqueue(Operation& op, device::Stream* user, std::span<Window* const> windows,
                  lower::Part part);
-  /// The same of the body alone, for a graph that records `user`.
+  /// Enqueues the body alone, for a graph that captures `user`.
   Status record(Operation& op, device::Stream& user);
-  /// After `enqueue` has failed: `op` ends once all streams have done what they were given.
+  /// Call after `enqueue` has failed: `op` ends once all streams have finished the work that they
+  /// were given.
   void give_up(Operation& op, device::Stream* user);
 
  private:
@@ -69,7 +71,7 @@ class Interpreter {
   /// Sets operator, factor and divisor.
   void choose_operator(device::Reduction& reduction, const Operation& op,
                        const lower::Instruction& code) const;
-  /// How the cluster's library reduces what `code` has it reduce.
+  /// Returns the reducer that the cluster's library uses for `code`.
   [[nodiscard]] Reducer library_reducer(const Operation& op, const lower::Instruction& code) const;
   Result<device::Event*> event_of(lower::SyncId sync, uint32_t slot);
 
@@ -77,7 +79,7 @@ class Interpreter {
   Batch& batch_;
   ccl::Communicator* ccl_;
   const int n_ranks_;
-  std::array<std::unique_ptr<device::Stream>, lower::kStreams> own_;  // but the user's
+  std::array<std::unique_ptr<device::Stream>, lower::kStreams> own_;  // without the user's
   std::array<device::Stream*, lower::kStreams> streams_{};
   std::unique_ptr<device::Event> joined_;
   std::vector<Slots> events_;  // by sync; shared by all Code

@@ -14,7 +14,7 @@ using namespace hetccl::exec;
 using hetccl::plan::Buffer;
 using hetccl::plan::StepKind;
 
-/// One step in one slice, on a device without kernels that moves on when it is told to.
+/// Runs one step in one slice, on a device without kernels that advances when told to.
 struct StepFixture {
   explicit StepFixture(plan::Step step, const lower::Target& target = {}) {
     plan::RankPlan plan;
@@ -65,7 +65,7 @@ TEST_CASE("the host adds for a device that cannot, in memory that was taken befo
   CHECK_FALSE(f.op.is_finished());
   f.drain();
   CHECK(f.output == std::vector<float>(16, 5));
-  CHECK(f.op.is_finished());  // without a word of the caller's
+  CHECK(f.op.is_finished());  // the caller gives no signal
 }
 
 TEST_CASE("identities are where memory for them was taken before, once for all calls alike") {
@@ -99,7 +99,7 @@ TEST_CASE("without a stream nobody waits, and Code tells its start and its end a
   CHECK_FALSE(f.op.is_finished());
   REQUIRE(f.interpreter->enqueue(f.op, nullptr, {}, {Epilogue}).ok());
   CHECK(f.op.is_finished());
-  CHECK_FALSE(f.op.ended());  // its message is still to come
+  CHECK_FALSE(f.op.ended());  // its message is still missing
 }
 
 TEST_CASE("each kind of arithmetic is the host's where the device cannot do that") {
@@ -108,7 +108,7 @@ TEST_CASE("each kind of arithmetic is the host's where the device cannot do that
       return QueueDevice::supports(type, op) && op != RedOp::Max && op != RedOp::PreMulSum;
     }
   };
-  const Device device;  // which has kernels, but none for encodings
+  const Device device;  // has kernels, but none for encodings
   const auto by_host = [&](RedOp op, Divisor divisor = 3, Encoding encoding = {}) {
     Signature call{Collective::AllReduce, DataType::Float16, op, 0, 1};
     call.encoding = encoding;
@@ -120,7 +120,7 @@ TEST_CASE("each kind of arithmetic is the host's where the device cannot do that
   CHECK(by_host(RedOp::Max) == sums);
   CHECK(by_host(RedOp::PreMulSum) == arithmetic_of(false, true, false));
   CHECK(by_host(RedOp::Avg) == 0);
-  // Of means that were scaled before, a whole number is left to divide by, or nothing.
+  // If earlier means are already scaled, the divisor is a whole number or none.
   CHECK(by_host(RedOp::Avg, {3, true}) == arithmetic_of(true, false, false));
   CHECK(by_host(RedOp::Avg, {4, true}) == 0);
   CHECK(by_host(RedOp::Sum, 3, {Format::Int8, 32}) == arithmetic_of(false, false, true));
@@ -139,7 +139,7 @@ TEST_CASE("a graph records the work of a traced call, but none of its operation'
   target.observed = true;
   program.bind(target);
   const auto lowered = program.lower_for({.type = DataType::Float32, .count = 16}).value();
-  REQUIRE(lowered.code->syncs.size() > 2);  // a trace wants to see the call end
+  REQUIRE(lowered.code->syncs.size() > 2);  // a trace needs to see the call's end
 
   exec::testing::QueueDevice device;
   exec::testing::Library library;

@@ -1,4 +1,4 @@
-// The caller's side of an executor: one collective, from its plan to its streams.
+// The caller's half of an executor: one collective, from its plan to its streams.
 #include <algorithm>
 
 #include "exec/executor.h"
@@ -15,7 +15,7 @@ uint64_t longest_block(const Call& call) {
   return count;
 }
 
-// From the buffer's begin to the end of its last block.
+// Returns the bytes from the buffer's start to the end of its last block.
 size_t bytes_of(const Layout& layout, uint32_t blocks, const Signature& signature) {
   uint64_t end = layout.counts.empty() ? blocks * signature.count : 0;
   for (size_t i = 0; i < layout.counts.size(); ++i)
@@ -39,7 +39,7 @@ Result<Program::Lowered> Executor::lower_for(Program& program, const plan::Choic
        .registered = registered});
 }
 
-// Whether transports know the user's memory.
+// Registers the user's memory. Returns whether transports have all of it.
 bool Executor::hold_memory(Operation& op, const Program& program, const Call& call) {
   op.holds.clear();
   if (!registers(program)) return false;
@@ -73,8 +73,8 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
   op.completion.left.store(1, std::memory_order_relaxed);
   const Ticket ticket(op.completion);
 
-  // Before anything is enqueued: that may block this thread until messages have moved, or until
-  // an abort. Either this thread sees the abort, or the abort sees the operation.
+  // Publish before enqueueing, which may block this thread until messages have moved, or until an
+  // abort. Either this thread sees the abort, or the abort sees the operation.
   collectives_.in_flight.launch(op);
   if (!op.code->one_library_call && options_.on_published) options_.on_published();
   Status status;
@@ -89,12 +89,12 @@ Result<Ticket> Executor::launch(Program& program, const plan::Choice& choice, co
   }
   if (status.ok()) status = batch_->flush();
   if (status.ok()) return ticket;
-  // The work enqueued so far goes on until the abort that follows.
+  // The enqueued work continues until the abort that follows.
   collectives_.interpreter->give_up(op, &user);
   return status;
 }
 
-// Tells the library the call's number and tactic, before it makes calls of its own.
+// Tells the library the call's number and tactic, before the library's own calls.
 void Executor::configure_library(const Call& call) {
   options_.ccl->number_calls(call.sequence);
   options_.ccl->set_tactic(call.resources.tactic);
@@ -110,7 +110,7 @@ Status Executor::prepare(Operation& op, Program& program, const plan::Choice& ch
   if (!registers(program)) return {};
   op.hold_buffers(*options_.memory);
   if (op.scratch_known || !lowered.code->registered) return {};
-  // A card that has no room for hetccl's own buffers reaches pinned memory all the same.
+  // A NIC without room for hetccl's own buffers can still reach pinned memory.
   op.registered = false;
   HETCCL_ASSIGN(const Program::Lowered staged, lower_for(program, choice, call, false));
   const Rotation::Turn turn = op.turn;
@@ -120,11 +120,11 @@ Status Executor::prepare(Operation& op, Program& program, const plan::Choice& ch
 
 Status Executor::prepare(Operation& op, const Program::Lowered& lowered, const Call& call) {
   HETCCL_TRY(op.prepare(lowered, call));
-  // Last: a taken turn comes back only when its operation retires.
+  // Take the turn last: it only comes back when its operation retires.
   return collectives_.give_buffers(op, collectives_.in_flight.next());
 }
 
-// How the engine learns of its end.
+// Chooses how the engine learns of its end.
 void Executor::choose_end(Operation& op) {
   if (op.code->one_library_call && marks_ != nullptr && !op.call.awaited && !op.call.timed &&
       options_.tracer == nullptr) {
@@ -152,7 +152,7 @@ Result<bool> Executor::all_reduce_at_once(const Program& program, const Call& ca
   const Signature& signature = call.signature;
   const plan::Step& step = program.plan().steps[0];
   const Reducer how{operator_of(signature.op, step.average, step.scale), call.factor};
-  // First: when the calls of ranks differ, each rank is asked for its own.
+  // Record it first: if ranks make different calls, each rank is asked for its own.
   note_launch(call, signature.count, 1);
   configure_library(call);
   HETCCL_ASSIGN(const bool done,
@@ -173,7 +173,7 @@ Status Executor::capture(Program& program, const Call& call, device::Stream& use
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = collectives_.interpreter->record(op, user);
   if (status.ok()) status = batch_->flush();
-  batch_->drop();  // where it has failed
+  batch_->drop();  // in case of an error
   operations_.give_back(op);
   return status;
 }

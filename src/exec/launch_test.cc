@@ -1,5 +1,5 @@
-// A launch that fails half-way, or that blocks in a library: what it had enqueued drains before its
-// memory goes, messages move meanwhile, and an abort reaches it.
+// A launch that fails half-way, or blocks in a library: its enqueued work drains before its memory
+// is freed, messages move meanwhile, and an abort reaches it.
 #include <doctest/doctest.h>
 
 #include "exec/executor.h"
@@ -23,7 +23,7 @@ using hetccl::plan::Buffer;
 using hetccl::plan::Step;
 using hetccl::plan::StepKind;
 
-// Counts what is posted; `completed` are complete, each way.
+// Counts posts; `completed` of them are complete, each way.
 class Channel : public hetccl::transport::Channel {
  public:
   int posted = 0;
@@ -39,7 +39,7 @@ class Channel : public hetccl::transport::Channel {
   Status status_;
 };
 
-// Copies into scratch, exchanges it with rank 1, then asks the library for a broadcast.
+// Copies into scratch, exchanges it with rank 1, then calls the library's broadcast.
 Program program() {
   hetccl::plan::RankPlan plan;
   plan.scratch_blocks = 2;
@@ -148,7 +148,7 @@ TEST_CASE("an abort reaches a collective whose launch blocks, and ends those tha
     if (!f.library.aborted) f.executor->abort();
     f.drive();
   };
-  f.library.refused = 1;  // as a library does once it is aborted
+  f.library.refused = 1;  // as a library does after an abort
   CHECK(!f.launch().ok());
   CHECK(f.library.aborted);
   f.drive();
@@ -187,7 +187,7 @@ TEST_CASE("calls in flight share two sets of buffers, also where the host reache
     return f.device.allocated_bytes - before;
   };
   CHECK(launch(2) > 2 * kBytes);
-  CHECK(launch(20) < kBytes);  // 20 operations' flags
+  CHECK(launch(20) < kBytes);  // the flags of 20 operations
   f.executor->abort();
   f.drive();
   f.check_drained();
@@ -214,7 +214,7 @@ TEST_CASE("a completion of a message that nobody posted fails the communicator, 
   const std::string& text = f.faults[0].message();
   CHECK_MESSAGE(text.find("lost track of its messages with rank 1") != std::string::npos, text);
   CHECK_MESSAGE(text.find("only a message that was posted completes") != std::string::npos, text);
-  // Nothing moves any more, and an abort ends what is in flight.
+  // Nothing moves any more, and an abort ends everything in flight.
   CHECK(f.launch().ok());
   f.drive();
   CHECK(f.channel.posted == 0);

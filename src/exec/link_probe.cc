@@ -6,7 +6,7 @@
 namespace hetccl::exec {
 namespace {
 
-// Reorders `values`.
+// Returns the median. Reorders `values`.
 template <typename Values>
 auto median(Values& values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
@@ -55,7 +55,7 @@ void LinkProbe::receive(size_t end) {
   for (; posted_ < end; ++posted_) channel_.post_recv(transfer(in_, posted_));
 }
 
-// After each message: what it lets this end send.
+// Takes up the next received message and sends what it allows.
 bool LinkProbe::go_on() {
   if (received_ == channel_.recvs_completed()) return false;
   arrived_[received_++] = clock_.now();
@@ -67,7 +67,7 @@ bool LinkProbe::go_on() {
     send(kRate + 1);
   }
   if (received_ == kRate + 1) {
-    // No longer than those of this end, so that no memory is taken now.
+    // Use no longer messages than before, so that nothing is allocated here.
     set_long_ones(std::min(out_.rate, in_.rate));
     if (long_ones_.bytes > 0) end_ = long_ones_.end;
     receive(end_);
@@ -76,7 +76,7 @@ bool LinkProbe::go_on() {
   return true;
 }
 
-// What passes in 4 ms, so that all of them take 25; none where the pieces took longer themselves.
+// Sizes long messages to 4 ms each, 25 ms for all; 0 if the pieces took that long themselves.
 void LinkProbe::set_long_ones(uint64_t rate) {
   const auto passes = static_cast<size_t>(std::min<uint64_t>(rate / 250, uint64_t{1} << 20U));
   const size_t bytes = passes < kPieces.bytes ? 0 : passes;
@@ -106,10 +106,10 @@ Duration LinkProbe::latency() const {
   return median(trips) / 2;
 }
 
-// The median over all pairs of messages of what passed between them: what comes in a burst, or late
-// because this thread did not run, or before the stream has its speed, is part of few.
+// Returns the median rate over all pairs of messages. Bursts, delays of this thread and the slow
+// start of a stream affect few pairs.
 double LinkProbe::rate_of(const Row& row) const {
-  std::vector<double> times;  // of a message, in seconds
+  std::vector<double> times;  // per message, in seconds
   for (size_t a = row.first - 1; a < row.end; ++a) {
     for (size_t b = a + 1; b < row.end; ++b) {
       const std::chrono::duration<double> between = arrived_[b] - arrived_[a];
@@ -119,8 +119,8 @@ double LinkProbe::rate_of(const Row& row) const {
   return static_cast<double>(row.bytes) / std::max(median(times), 1e-9);
 }
 
-// Of what this end has seen of the pieces, what the other has, and what this one has seen of the
-// longer ones, the middle: each is wrong now and then.
+// Returns the median of three rates, because each is wrong now and then: the pieces' rate at this
+// end, the same at the other end, and the long messages' rate at this end.
 double LinkProbe::bandwidth() const {
   const auto mine = static_cast<double>(out_.rate), theirs = static_cast<double>(in_.rate);
   if (long_ones_.bytes == 0) return std::min(mine, theirs);

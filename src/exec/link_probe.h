@@ -1,6 +1,6 @@
 // Measures a channel before collectives use it: small messages back and forth, then pieces both
-// ways at once, as collectives send them, and longer ones, as long as these have shown the link to
-// deserve: streams take a while to have their speed. Both ends make one and drive it until it is
+// ways at once, as collectives send them, then longer pieces if the link is fast enough, because
+// streams need time to reach their full rate. Each end makes a probe and drives it until it is
 // done.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace hetccl::exec {
 
 class LinkProbe : public progress::Driven {
  public:
-  /// One end is the `first`. `channel` is new; `communicator` names both ends' messages.
+  /// One end is the `first`. `channel` is new; `communicator` is the number in both ends' headers.
   LinkProbe(transport::Channel& channel, uint64_t communicator, bool first, const Clock& clock);
 
   bool poll(TimePoint now) override;
@@ -24,12 +24,11 @@ class LinkProbe : public progress::Driven {
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
   [[nodiscard]] bool silent() const override { return false; }
 
-  /// Also when the channel has failed.
+  /// True also if the channel has failed.
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-  // Once it is done, and the channel has not failed.
-  /// Half of what a message there and back mostly takes.
+  // Returns half of the median round-trip time. Requires done, without a failure of the channel.
   [[nodiscard]] Duration latency() const;
-  /// Bytes a second, each way.
+  /// Returns bytes per second, each way.
   [[nodiscard]] double bandwidth() const;
 
  private:
@@ -41,11 +40,11 @@ class LinkProbe : public progress::Driven {
   };
   static constexpr size_t kPings = 20, kWarm = 6;
   static constexpr Row kPieces{kPings, kPings + 16, size_t{128} << 10U};
-  static constexpr size_t kRate = kPieces.end;  // each end's: what it has seen of the pieces
+  static constexpr size_t kRate = kPieces.end;  // each end tells its measured rate of the pieces
   static constexpr size_t kMessages = kRate + 1 + 6;
 
-  /// What an end's messages go from or to. A row is received into as many buffers as it has
-  /// messages, since several threads may receive them at once, and sent from one.
+  /// The buffers of one end's messages. All messages of a row are sent from one buffer, but each is
+  /// received into its own, because several threads may receive at once.
   struct EndBuffers {
     uint64_t ping = 0;
     std::vector<std::byte> pieces, long_ones;
@@ -66,7 +65,7 @@ class LinkProbe : public progress::Driven {
   EndBuffers out_, in_;
   size_t posted_ = 0, sent_ = 0, received_ = 0;
   Row long_ones_{kRate + 1, kMessages, 0};
-  size_t end_ = kRate + 1;  // of all messages
+  size_t end_ = kRate + 1;  // number of all messages
   std::array<TimePoint, kMessages> arrived_{};
   std::atomic<bool> done_{false};
 };

@@ -9,7 +9,7 @@ namespace hetccl::exec {
 Result<std::unique_ptr<MessageOrder>> Executor::make_order(const Peer& to, bool send) const {
   auto& device = *options_.device;
   const int self = options_.rank;
-  // Where it may be any, another rank stands for all.
+  // For any-source, any other rank stands for all.
   const int peer = to.rank;
   const int other = peer == kAnyRank ? (self == 0 ? 1 : 0) : peer;
   auto order = std::make_unique<MessageOrder>(

@@ -1,4 +1,4 @@
-// Messages from one rank to another, as a caller gives them.
+// Messages between two ranks, as a caller passes them.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace hetccl::exec {
 
-/// In a receive's place of the peer: whichever rank sends first. No caller passes it by chance.
+/// A receive's peer for "any rank". The value is one that no caller passes by chance.
 inline constexpr int kAnyRank = std::numeric_limits<int>::min();
 
 /// One end of one message.
 struct Message {
-  bool send = false;  ///< else receive
-  int peer = -1;      ///< this rank itself: the call has the other end too; or kAnyRank
+  bool send = false;  ///< false: receive
+  int peer = -1;      ///< this rank: the same call holds the other end; or kAnyRank
   void* data = nullptr;
   DataType type{};
   uint64_t count = 0;  ///< elements
   uint32_t tag = 0;    ///< equal at both ends
-  /// Of a receive from any rank: where to write which it was, before it completes. May be null.
+  /// For receives from any rank: filled with the sender before completion. May be null.
   int* source = nullptr;
 };
 /// "send of 10 float32 to rank 1".

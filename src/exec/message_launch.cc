@@ -1,5 +1,5 @@
-// The caller's side of messages: one call's, from their plans to their streams. All device work of
-// a call is enqueued at once.
+// The caller's half of messages: one call's messages, from their plans to their streams. All device
+// work of a call is enqueued together.
 #include <algorithm>
 
 #include "exec/executor.h"
@@ -7,7 +7,7 @@
 namespace hetccl::exec {
 namespace {
 
-// The n-th message that a rank sends itself is the n-th that it receives from itself.
+// Returns the other end of a rank's message to itself: the n-th send matches the n-th receive.
 const Message* other_end_of(std::span<const Message> messages, const Message& sent) {
   const auto same_lane = [&](const Message& one, bool send) {
     return one.send == send && one.peer == sent.peer;
@@ -33,18 +33,19 @@ MessageOrder& order_of(const Operation& message) {
   return static_cast<MessageOrder&>(*message.order);
 }
 
-/// Whether only its channel moves it, and streams copy nothing.
+/// Returns whether the channel alone moves it, so that streams copy nothing.
 bool copies_nothing(const Operation& op) {
   const MessageOrder& order = order_of(op);
   return order.needs_no_copy && (!order.registered || op.registered);
 }
 
-/// Whether it is enqueued on its order's stream, rather than on the user's.
+/// Returns whether it is enqueued on its order's stream, not on the user's.
 bool uses_stream(const Operation& op) {
   return op.by_library || !copies_nothing(op);
 }
 
-/// Whether a launch takes longer than what it moves, and what is sent waits for no room.
+/// Returns whether its launch takes longer than its transfer, and a send finds room without
+/// waiting.
 bool is_brief(const Operation& op) {
   const MessageOrder& order = order_of(op);
   const size_t bytes = op.message.count * size_of(op.message.type);
@@ -137,8 +138,8 @@ Status Executor::lower(Operation& op, const Call& call) {
   return op.prepare(lowered, call);
 }
 
-// Before anything is enqueued, since that may block this thread until messages have moved, or until
-// an abort. A turn comes back only when its operation retires.
+// Publishes the call before enqueueing, which may block this thread until messages have moved, or
+// until an abort. A turn only comes back when its operation retires.
 Status Executor::publish() {
   Status status;
   for (Operation* op : launching_) {
@@ -190,7 +191,7 @@ Status Executor::enqueue(device::Stream* user) {
   return batch_->flush();
 }
 
-// Returns the stream on which a call's operation is enqueued; null if nothing is to wait.
+// Returns the stream on which an operation is enqueued; null: nothing waits.
 device::Stream* Executor::stream_of(const Operation& op, device::Stream* user) const {
   const bool on_user = !uses_stream(op) || (user != nullptr && group_.uses_user_stream());
   return on_user ? user : order_of(op).stream.get();
@@ -217,7 +218,7 @@ Status Executor::join(device::Stream& stream, device::Stream& user) {
   return options_.device->wait(user, *joined_);
 }
 
-// On streams of their own: those of the orders may be in use for what no graph records.
+// Captures on separate streams, because the orders' streams may be in use outside the graph.
 Status Executor::capture(std::span<const Message> messages, device::Stream& user) {
   group_.clear();
   std::vector<std::pair<const Message*, const Message*>> captured;  // with the other end
@@ -233,7 +234,7 @@ Status Executor::capture(std::span<const Message> messages, device::Stream& user
     const Message* const other_end = captured[action.member].second;
     const bool on_user = other_end != nullptr || group_.uses_user_stream();
     device::Stream& stream = on_user ? user : *messages_.of(message).library->recorded;
-    // Its Code's body alone, once: the rest is what the host is told.
+    // Capture only the body, once: the other sections are signals to the host.
     using enum lower::Part::Section;
     const bool records = action.part.section == (other_end != nullptr ? Prologue : Body);
     return carry_out(action, &stream, &user,
@@ -249,17 +250,17 @@ Status Executor::record(const Message& message, const Message* other_end, device
   if (status.ok()) status = op.use_own_buffers();
   if (status.ok()) status = order_of(op).interpreter_of(op).record(op, stream);
   if (status.ok()) status = batch_->flush();
-  batch_->drop();  // where it has failed
+  batch_->drop();  // in case of an error
   operations_.give_back(op);
   return status;
 }
 
-// The work enqueued so far goes on until the abort that follows.
+// The enqueued work continues until the abort that follows.
 void Executor::give_up(device::Stream* user) {
   for (Operation* one : launching_) {
     device::Stream* const last = stream_of(*one, user);
     if (user != nullptr && last != user)
-      static_cast<void>(join(*last, *user));  // of two failures the first is told
+      static_cast<void>(join(*last, *user));  // report the first failure
     order_of(*one).interpreter_of(*one).give_up(*one, last);
   }
 }

@@ -19,7 +19,7 @@ Status Operation::prepare(const Program::Lowered& lowered, const Call& new_call)
   call = new_call;
   input_.set(call.input);
   output_.set(call.output);
-  call.input = call.output = {};  // the caller's memory
+  call.input = call.output = {};  // point into the caller's memory
   slice_elements = lowered.slice_elements;
   n_slices = lowered.n_slices;
   outstanding = n_messages();
@@ -153,7 +153,7 @@ Span Operation::resolve(const lower::Operand& operand, uint32_t k) const {
       return at(buffers_->scratch.data());
     case Memory::Identity:
       return {identities.data(), extent.count, bytes};
-    case Memory::Host:  // is no operand's
+    case Memory::Host:  // never an operand's
       break;
     case Memory::Staging: {
       const size_t place =

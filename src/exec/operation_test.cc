@@ -57,12 +57,12 @@ Operand output(uint32_t block) {
 Operand in_scratch(uint32_t block) {
   return operand(Memory::Scratch, {Buffer::Scratch, block});
 }
-// The message, where the transport takes it.
+// The message's operand, in staging memory.
 Operand staged_message() {
   return operand(Memory::Staging, {Buffer::Scratch, 0});
 }
 
-// Bytes, so that the grain is 64 elements.
+// Uses bytes, so that the grain is 64 elements.
 struct OperationFixture {
   OperationFixture(uint64_t count, uint64_t slice, uint32_t slices, uint32_t slots = 2) {
     call.signature = {Collective::AllReduce, DataType::Int8, RedOp::Sum, 0, count};
@@ -71,7 +71,7 @@ struct OperationFixture {
     REQUIRE(op.prepare(lowered(slice, slices, slots), call).ok());
     REQUIRE(op.use_own_buffers().ok());
   }
-  // The plan for calls that are cut so.
+  // Lowers the plan for calls sliced like this.
   Program::Lowered lowered(uint64_t slice, uint32_t slices, uint32_t slots = 2) {
     const hetccl::plan::RankPlan plan = staged_plan();
     hetccl::lower::Target target;
@@ -93,7 +93,7 @@ struct OperationFixture {
     FAIL("no such instruction");
     return op.code->list[0];
   }
-  std::byte send[1], recv[1];  // addresses alone matter
+  std::byte send[1], recv[1];  // only their addresses matter
   QueueDevice device;
   std::vector<std::unique_ptr<hetccl::lower::Code>> codes;
   Call call;
@@ -101,7 +101,7 @@ struct OperationFixture {
 };
 
 Operand part(Memory memory, uint32_t block, uint32_t num_begin, uint32_t num_end, uint32_t den) {
-  const auto buffer = static_cast<Buffer>(memory);  // alike so far
+  const auto buffer = static_cast<Buffer>(memory);  // the enumerators agree so far
   return operand(memory, {buffer, block, {num_begin, den}, {num_end, den}});
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("whole slices follow each other, and the last one ends with the messag
     CHECK(out.data - f.recv == 2 * 300 + 128 * static_cast<ptrdiff_t>(k));
     CHECK(out.count == lengths[k]);
   }
-  // Beyond the message there is nothing.
+  // Past the message's end there is nothing.
   CHECK(f.op.resolve(input(0), 3).count == 0);
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("scratch and staging of slices in flight are apart; a slot comes back 
     for (uint32_t block = 0; block < 2; ++block) {
       scratch.push_back(f.op.resolve(in_scratch(block), k).data);
     }
-    staging.push_back(f.op.resolve(staged_message(), k).data);  // the message's
+    staging.push_back(f.op.resolve(staged_message(), k).data);  // the message's place
   }
   for (const auto& places : {scratch, staging}) {
     for (size_t a = 0; a < places.size(); ++a) {
@@ -175,14 +175,14 @@ TEST_CASE("scratch and staging of slices in flight are apart; a slot comes back 
   }
   CHECK(f.op.resolve(in_scratch(1), 2).data == scratch[1]);
   CHECK(f.op.resolve(staged_message(), 3).data == staging[1]);
-  // All of it is memory that the operation owns: sanitizers watch.
+  // The operation owns all of it: sanitizers check.
   for (auto* place : scratch) std::memset(place, 1, 128);
   for (auto* place : staging) std::memset(place, 1, 128);
 }
 
 TEST_CASE("the blocks of a run lie one behind the other, in a short slice too") {
   hetccl::plan::RankPlan plan;
-  plan.scratch_blocks = 4;  // one, and a run of three
+  plan.scratch_blocks = 4;  // a single one, and a run of three
   const Region run{.buffer = Buffer::Scratch, .block = 1, .blocks = 3};
   const auto send = [](const Region& region) {
     return Step{.kind = StepKind::Send, .srcs = {region}, .peer = 1};
@@ -284,7 +284,7 @@ TEST_CASE("syncs count slices, or are signalled once") {
   wait.op = Opcode::Wait;
   wait.sync = send.done;
   wait.back = 2;
-  CHECK(f.op.awaited(wait, 1) == 0);  // none where there is no such slice
+  CHECK(f.op.awaited(wait, 1) == 0);  // there is no such slice
   CHECK(f.op.awaited(wait, 2) == 1);
   CHECK(f.op.is_over(wait, 1));
   CHECK(!f.op.is_over(wait, 2));

@@ -1,7 +1,7 @@
-// Operations that begin one after the other and end one after the other. A communicator's
-// collectives are one order. Messages have no order that all ranks share: each direction between
-// two ranks is one, with a channel, streams and buffers of its own, so that a message that waits
-// for its other end holds up nothing else.
+// Operations that begin and end in FIFO order. A communicator's collectives are one order. Messages
+// have no order that all ranks share, so each direction between two ranks is its own order, with
+// its own channel, streams and buffers. A message that waits for its peer blocks no other
+// direction.
 #pragma once
 
 #include <atomic>
@@ -23,35 +23,36 @@ namespace hetccl::exec {
 struct Order {
   explicit Order(Recorder* notes, size_t room = InFlight::kMost)
       : recorder(notes), in_flight(room) {}
-  /// Gives `op`, which is to be operation `number`, the buffers it works in.
+  /// Gives `op`, which becomes operation `number`, its work buffers.
   Status give_buffers(Operation& op, uint64_t number);
-  /// Gives it those of `turn`, which it had, or its own: of other Code, before it has begun.
+  /// Enlarges the buffers of `turn`, or the operation's own, for other Code. Call before `op` has
+  /// begun.
   Status enlarge_buffers(Operation& op, const Rotation::Turn& turn);
-  /// Of what is in flight, and of the buffers' turns.
+  /// Releases the waits of operations in flight and of the buffers' turns.
   void release_waits();
 
-  Recorder* const recorder;  ///< of its operations, or null
+  Recorder* const recorder;  ///< records its operations, or null
   InFlight in_flight;
   std::unique_ptr<Interpreter> interpreter;
-  std::unique_ptr<Rotation> rotation;  ///< null: its buffers do not go by turns
+  std::unique_ptr<Rotation> rotation;  ///< null: buffers do not take turns
 };
 
-/// What it takes for a cluster's library to carry the messages of an order: a communicator of the
-/// two ranks.
+/// The state that a cluster's library needs to carry the messages of an order: a communicator of
+/// the two ranks, and the Code for it.
 struct MessageLibrary {
   explicit MessageLibrary(plan::RankPlan plan) : program(std::move(plan)) {}
   ccl::Communicator* pair = nullptr;
   Program program;
   std::unique_ptr<Interpreter> interpreter;
-  std::unique_ptr<device::Stream> recorded;  ///< for graphs, beside what is in flight
+  std::unique_ptr<device::Stream> recorded;  ///< for graphs, next to operations in flight
 };
 
-/// The messages of one direction between this rank and another. Those of a rank to itself are one
-/// order, too, and so are receives from any rank, which end in whatever order they are matched in.
+/// The messages of one direction between this rank and a peer. A rank's messages to itself are one
+/// order. So are its receives from any rank, which end in the order in which they match.
 struct MessageOrder : Order {
   MessageOrder(plan::RankPlan plan, const Clock& clock, Recorder* notes)
       : Order(notes, 8), program(std::move(plan)), route(clock) {}
-  /// The interpreter of `op`, which is one of these.
+  /// Returns the interpreter of `op`, which is of this order.
   [[nodiscard]] Interpreter& interpreter_of(const Operation& op) const {
     return op.by_library ? *library->interpreter : *interpreter;
   }
@@ -63,40 +64,41 @@ struct MessageOrder : Order {
   Program program;
   bool needs_no_copy = false;                  ///< see lower::Reach
   bool registered = false, registers = false;  ///< see Peer
-  /// Its Code's user stream, or the library's; null where neither is to be.
+  /// The stream for its Code's user queue, or for the library; null: neither is needed.
   std::unique_ptr<device::Stream> stream;
   Route route;
-  std::unique_ptr<MessageLibrary> library;  ///< null where it carries none
-  uint64_t launched = 0;                    ///< the launching thread's
-  TimePoint left{};  ///< when the peer was first seen to have left; the engine's
+  std::unique_ptr<MessageLibrary> library;  ///< null: the library carries nothing
+  uint64_t launched = 0;                    ///< used by the launching thread
+  TimePoint left{};                         ///< when the engine first saw that the peer has left
 };
 
-/// Both directions between this rank and another; of a rank and itself one is both, and from any
-/// rank there are receives alone: the other is null.
+/// The two directions between this rank and a peer. For a rank and itself, one order serves both;
+/// for any-source there are only receives. The other order is null then.
 struct MessageEnds {
   std::unique_ptr<MessageOrder> receives, sends;
 };
 
-/// The orders of an executor's messages, and what was launched in them.
+/// The orders of an executor's messages, and the messages launched in them.
 class MessageOrders {
  public:
   explicit MessageOrders(int self) : self_(self) {}
 
-  /// Where nobody drives, and before the first message of these.
+  /// Call under Engine::exclusively, before the first message of these.
   void add(int peer, MessageEnds ends);
   [[nodiscard]] MessageOrder& of(int peer, bool send) const;
   [[nodiscard]] MessageOrder& of(const Message& message) const {
     return of(message.peer, message.send);
   }
-  /// All but that of receives from any rank.
+  /// Returns all orders, except that of receives from any rank.
   [[nodiscard]] const std::vector<MessageOrder*>& all() const { return all_; }
 
-  /// Calls with messages that are in flight. Any thread reads it.
+  /// Calls with messages in flight. Any thread may read it.
   std::atomic<size_t> calls{0};
 
-  /// Hands operations to the engine. By the launching thread.
+  /// Hands operations to the engine. Called by the launching thread.
   void launch(std::span<Operation* const> operations);
-  /// Puts them in flight: calls `visit(Operation&)` for each. The engine's, as the rest.
+  /// Puts the launched operations in flight and calls `visit(Operation&)` for each. The engine
+  /// calls this and everything below.
   template <typename Visit>
   void admit(Visit&& visit) {
     if (!has_launched_.load(std::memory_order_acquire)) return;
@@ -112,7 +114,7 @@ class MessageOrders {
     }
     admitting_.clear();
   }
-  /// Receives from any rank that are in flight: matched or not.
+  /// Returns the any-source receives in flight, matched or not.
   [[nodiscard]] std::vector<Operation*>& from_any() { return from_any_; }
   template <typename Visit>
   void for_each_in_flight(Visit&& visit) {
@@ -125,13 +127,13 @@ class MessageOrders {
 
  private:
   const int self_;
-  std::vector<MessageEnds> by_peer_;  // of this rank: one, which sends
+  std::vector<MessageEnds> by_peer_;  // this rank's own entry has one order, which sends
   MessageEnds any_;
   std::vector<MessageOrder*> all_;
   std::atomic<bool> has_launched_{false};
   std::mutex mutex_;  // guards what follows
   std::vector<Operation*> launched_;
-  // The engine's.
+  // Used by the engine.
   std::vector<Operation*> admitting_, from_any_;
 };
 

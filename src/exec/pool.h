@@ -1,4 +1,4 @@
-// Objects that are made once and used again, so that steady state allocates nothing.
+// Keeps objects for reuse, so that the steady state allocates nothing.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace hetccl::exec {
 
-/// `take` by one thread at a time; `give_back` by any.
+/// One thread at a time calls `take`; any thread calls `give_back`.
 template <typename T>
 class Pool {
  public:
-  /// One that is not in use, made of `arguments` where there is none.
+  /// Returns an unused object, or makes one from `arguments`.
   template <typename... Arguments>
   T& take(Arguments&... arguments) {
     {

@@ -1,5 +1,5 @@
-// A plan ready to run on one executor: lowered once for each kind of call, and looked up after
-// that.
+// A plan that is ready to run on one executor. It is lowered once for each kind of call, and looked
+// up afterwards.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@ namespace hetccl::exec {
 /// Returns the traits of a rank that has that device.
 [[nodiscard]] lower::RankTraits traits_of(const device::Device& device, int local_rank);
 
-/// By the executor's launching thread alone.
+/// Used by the executor's launching thread only.
 class Program {
  public:
-  /// How a call is cut, and the Code that runs it, which lives as long as the program.
+  /// The slicing of a call, and the Code that runs it, which lives as long as the program.
   struct Lowered {
     uint64_t slice_elements = 1;
     uint32_t n_slices = 1;
@@ -26,16 +26,17 @@ class Program {
   explicit Program(plan::RankPlan plan);
 
   [[nodiscard]] const plan::RankPlan& plan() const { return plan_; }
-  /// The ranks with whom messages are exchanged, ascending.
+  /// Returns the ranks it exchanges messages with, ascending.
   [[nodiscard]] const std::vector<int>& peers() const { return peers_; }
-  /// The vendor's own call, whole, goes straight onto the user's stream.
+  /// Returns whether it is a single call of the vendor's library, straight on the user's stream.
   [[nodiscard]] bool is_one_library_call() const { return one_library_call_; }
   [[nodiscard]] bool is_bound() const { return bound_; }
   /// Returns the target that `bind` was given.
   [[nodiscard]] const lower::Target& target() const { return target_; }
-  /// Of all calls that follow.
+  /// Sets the target of all later calls.
   void bind(lower::Target target);
-  /// For calls of that shape. InternalError when the plan breaks a rule of its own IR.
+  /// Returns the Code for calls of `shape`, or InternalError if the plan breaks a rule of the plan
+  /// IR.
   Result<Lowered> lower_for(const lower::CallShape& shape);
 
  private:
@@ -53,7 +54,7 @@ class Program {
     bool operator==(const Kind&) const = default;
   };
   static constexpr size_t kRecent = 16;
-  // A training step's buckets come in few sizes.
+  // Caches the last sizes, because a training step's buckets come in few sizes.
   struct Recent {
     Kind kind;
     Lowered lowered;
@@ -64,7 +65,7 @@ class Program {
   bool one_library_call_ = false, bound_ = false;
   lower::Target target_;
   std::vector<std::unique_ptr<Kept>> kept_;
-  std::vector<Recent> recent_;  // at most kRecent, of which the oldest gives way
+  std::vector<Recent> recent_;  // at most kRecent; the oldest is replaced
   size_t next_recent_ = 0;
 };
 

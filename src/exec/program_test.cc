@@ -18,7 +18,7 @@ using plan::StepKind;
 constexpr size_t kRing = 64 << 10;
 constexpr plan::Choice kChoice{4096, 3};
 
-// Copies into scratch, and sends that to rank 1.
+// Copies into scratch, and sends the copy to rank 1.
 RankPlan sending_plan() {
   RankPlan plan;
   plan.scratch_blocks = 1;
@@ -56,7 +56,7 @@ TEST_CASE("calls of the same kind share their Code, and each has its own geometr
   CHECK(first.code == longer.code);
   CHECK(first.n_slices == 16);
   CHECK(longer.n_slices == 32);
-  // Whatever else a call is: of another type, with other slices.
+  // The call differs in type and slices.
   lower::CallShape wide = shape(1 << 14);
   wide.type = DataType::Float32;
   CHECK(program.lower_for(wide).value().code == first.code);
@@ -67,10 +67,10 @@ TEST_CASE("another kind of call has other Code") {
   Program program = bound(sending_plan());
   std::set<const lower::Code*> codes;
   codes.insert(program.lower_for(shape(1 << 16)).value().code);
-  codes.insert(program.lower_for(shape(1 << 16, {4096, 1})).value().code);   // depth
+  codes.insert(program.lower_for(shape(1 << 16, {4096, 1})).value().code);   // another depth
   codes.insert(program.lower_for(shape(2 * 4096)).value().code);             // fewer slots
   codes.insert(program.lower_for(shape(64)).value().code);                   // short
-  codes.insert(program.lower_for(shape(1 << 20, {kRing, 3})).value().code);  // beside the ring
+  codes.insert(program.lower_for(shape(1 << 20, {kRing, 3})).value().code);  // without the ring
   lower::CallShape by_host = shape(1 << 16);
   by_host.by_host = lower::kAllArithmetic;
   codes.insert(program.lower_for(by_host).value().code);
@@ -90,7 +90,7 @@ TEST_CASE("a call like the last one is not even cut again") {
   const Program::Lowered again = program.lower_for(shape(1000)).value();
   CHECK(first.code == again.code);
   CHECK(first.n_slices == again.n_slices);
-  // What looks like it but is uneven is.
+  // A call that looks alike but is uneven is cut again.
   const uint64_t counts[] = {1000}, offsets[] = {0};
   lower::CallShape uneven = shape(1 << 16);
   REQUIRE(program.lower_for(uneven).ok());

@@ -34,7 +34,8 @@ TimePoint time_of(int64_t ticks) {
 
 void Recorder::launch(const Record& record) {
   Entry& entry = entries_[record.sequence % entries_.size()];
-  // Release order throughout: who reads one of the new words sees that the tag has gone.
+  // Use release order throughout: a reader that sees one of the new words also sees the cleared
+  // tag.
   entry.tag.store(0, std::memory_order_release);
   entry.kind.store(pack(record.signature), std::memory_order_release);
   entry.count.store(record.signature.count, std::memory_order_release);

@@ -16,7 +16,7 @@ TimePoint after(int64_t ns) {
 
 constexpr uint64_t kLast = 1024;
 
-// Every field follows from the sequence number, so that a torn record shows.
+// Derives every field from the sequence number, so that a torn record shows.
 Record record_of(uint64_t n) {
   Record record;
   record.sequence = n;

@@ -9,9 +9,11 @@
 namespace hetccl::exec {
 namespace {
 
-// Allocators of GPU memory take few large pieces; more than these are registered by turns.
+// GPU allocators take few large pieces. If there are more than this, the oldest registrations make
+// room.
 constexpr size_t kMost = 4096;
-constexpr uint64_t kLooksEvery = 4;  // holds, for memory that was freed: a look asks the driver
+constexpr uint64_t kLooksEvery = 4;  // holds between checks for freed memory; a check asks the
+                                     // driver
 constexpr int64_t kTrialMs = 5000;
 
 transport::Memory memory_of(const device::Allocation& allocation, const device::DmaBuf& exported,
@@ -58,14 +60,14 @@ void RegisteredMemory::try_cards(WaitLimit limit) {
   if (tried_ || (device_.capabilities() & device::kHostAccessible) != 0) return;
   limit.timeout_ms = std::min(limit.timeout_ms, kTrialMs);
   for (Transport& one : transports_) {
-    one.why_not.clear();  // what is registered meanwhile is the trial's own
+    one.why_not.clear();  // the trial registers only its own memory
     Status status;
     for (size_t card = 0; status.ok() && card < one.transport->n_cards(); ++card)
       status = try_card(*one.transport, card, limit);
     if (status.ok() && one.transport->n_cards() == 0) one.why_not = "it reaches no device";
     if (!status.ok()) one.why_not = status.message();
   }
-  tried_ = limit.cancelled().ok();  // else the next communicator tries
+  tried_ = limit.cancelled().ok();  // else the next communicator tries again
 }
 
 Status RegisteredMemory::try_card(transport::Transport& transport, size_t card,
@@ -77,7 +79,7 @@ Status RegisteredMemory::try_card(transport::Transport& transport, size_t card,
   return trial->run(transport, card, limit);
 }
 
-// Refusals are remembered, so that no call asks again.
+// Remembers refusals, so that no later call asks again.
 std::shared_ptr<RegisteredMemory::Entry> RegisteredMemory::make_entry(
     const device::Allocation& allocation) const {
   auto entry = std::make_shared<Entry>();
@@ -86,7 +88,7 @@ std::shared_ptr<RegisteredMemory::Entry> RegisteredMemory::make_entry(
   return entry;
 }
 
-// With all transports that are to know such memory.
+// Registers with every transport that must have this kind of memory.
 Status RegisteredMemory::register_with_all(Entry& entry) const {
   const bool on_device = entry.allocation.on_device;
   const bool wanted = std::any_of(transports_.begin(), transports_.end(), [&](const auto& one) {
@@ -174,7 +176,7 @@ Result<RegisteredMemory::Hold> RegisteredMemory::keep(void* data, size_t bytes) 
   });
 }
 
-// Memory that a call in flight holds stays: its end would be the engine's to wait for.
+// Keeps memory that a call in flight holds: deregistering it would make the engine wait.
 void RegisteredMemory::make_room() {
   while (entries_.size() > kMost) {
     auto oldest = entries_.end();
@@ -188,8 +190,8 @@ void RegisteredMemory::make_room() {
   }
 }
 
-// Allocations do not overlap, so these were freed. They may come again, as other mappings of the
-// same memory, and plug-ins of NCCL's look registrations up by address.
+// Allocations do not overlap, so older overlapping entries were freed. They must go: the same
+// memory may return under another mapping, and NCCL plug-ins find registrations by address.
 void RegisteredMemory::forget_overlapped(const device::Allocation& allocation) {
   std::erase_if(entries_, [&](const auto& known) {
     const device::Allocation& other = known.second->allocation;
@@ -198,7 +200,7 @@ void RegisteredMemory::forget_overlapped(const device::Allocation& allocation) {
   });
 }
 
-// A dma-buf keeps memory that its user has freed.
+// A dma-buf would keep memory that its user has freed.
 void RegisteredMemory::forget_one_freed() {
   auto next = entries_.upper_bound(looked_at_);
   if (next == entries_.end()) next = entries_.begin();

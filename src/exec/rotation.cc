@@ -59,7 +59,7 @@ Status Rotation::make_room(Set& set, uint64_t retired, size_t scratch_bytes, siz
   return {};
 }
 
-// Counts are compared cyclically: added twice, the mark would take the release back.
+// Once only: counts compare cyclically, so adding the mark twice would undo the release.
 void Rotation::release_waits() {
   if (std::exchange(released_, true)) return;
   for (Set& set : sets_) {

@@ -8,15 +8,16 @@
 
 namespace hetccl::exec {
 
-/// Buffers that an executor's operations use by turns, so that memory does not grow with the number
-/// of calls in flight. One operation at a time uses one set; with several in flight there are two:
-/// one is filled while the other's last messages leave.
+/// Buffer sets that operations use in turns, so that memory does not grow with the number of calls
+/// in flight. Each set serves one operation at a time. With several in flight there are two sets
+/// (double buffering): one is filled while the other's last messages are sent.
 class Rotation {
  public:
   struct Turn {
     const Buffers* buffers = nullptr;  ///< null: no turn
-    device::Flag* left = nullptr;      ///< counts operations that have left these buffers
-    uint32_t before = 0;               ///< so many had them before
+    device::Flag* left = nullptr;      ///< counts the operations that have left these buffers
+    uint32_t before = 0;               ///< the count that must be reached before this operation may
+                                       ///< use them
   };
 
   static Result<std::unique_ptr<Rotation>> create(device::Device& device);
@@ -24,17 +25,19 @@ class Rotation {
   Rotation(const Rotation&) = delete;
   Rotation& operator=(const Rotation&) = delete;
 
-  /// For operation `number`, while `retired` are. The device may use the buffers once `left` has
-  /// reached `before`. Not thread-safe.
+  /// Takes a turn for operation `number`, when `retired` operations are retired. The device may use
+  /// the buffers once `left` has reached `before`. Not thread-safe.
   Result<Turn> take(uint64_t number, uint64_t retired, size_t scratch_bytes, size_t staging_bytes);
-  /// The same turn, with as much memory, before the operation has begun.
+  /// Returns the same turn with more memory, before the operation has begun.
   Result<Turn> enlarge(const Turn& turn, uint64_t retired, size_t scratch_bytes,
                        size_t staging_bytes);
-  /// An operation is retired, in order. With `release_waits` by one thread at a time.
+  /// Called when an operation retires, in order. One thread at a time calls this and
+  /// `release_waits`.
   static void leave(const Turn& turn) {
     turn.left->word.store(turn.before + 1, std::memory_order_release);
   }
-  /// Ends all waits of the device, for good: nobody leaves any more. Further calls do nothing.
+  /// Ends all device waits for good, because no operation leaves any more. Further calls do
+  /// nothing.
   void release_waits();
 
  private:
@@ -42,9 +45,9 @@ class Rotation {
     std::unique_ptr<Buffers> buffers;
     device::Flag* left = nullptr;
     uint32_t turns = 0;
-    uint64_t last = 0;  // number of the last operation that took it, and one
+    uint64_t last = 0;  // number of the last operation that took it, plus one
   };
-  // Buffers that were too small, until their last operation is retired.
+  // Buffers that were too small, kept until their last operation retires.
   struct Outgrown {
     std::unique_ptr<Buffers> buffers;
     uint64_t last = 0;

@@ -1,4 +1,4 @@
-// Which buffers an operation gets, what it waits for, and when they are let go of.
+// The buffers that an operation gets, what it waits for, and when buffers are freed.
 #include "exec/rotation.h"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ TEST_CASE("one operation at a time takes one operation's memory, more take two's
   const size_t of_two = f.device.blocks;
   CHECK(of_two == of_one + 2);
   for (uint64_t number = 3; number < 100; ++number) {
-    const auto turn = f.take(number, 1);  // nothing is retired: by turns
+    const auto turn = f.take(number, 1);  // nothing is retired, so buffers take turns
     CHECK(turn.buffers == (number % 2 == 0 ? second : first).buffers);
   }
   CHECK(f.device.blocks == of_two);
@@ -53,7 +53,7 @@ TEST_CASE("the device waits for all operations that had the buffers before") {
   Rotation::leave(first);
   CHECK(next.left->reached(next.before));
   CHECK_FALSE(last.left->reached(last.before));
-  // However often it is asked for, a release is never taken back.
+  // Repeated calls never undo a release.
   for (int times = 1; times <= 4; ++times) {
     CAPTURE(times);
     f.rotation->release_waits();
@@ -70,11 +70,11 @@ TEST_CASE("buffers that became too small live as long as an operation uses them"
   const auto large = f.take(2, 0, 1500);
   CHECK(large.buffers != small.buffers);
   CHECK(large.buffers->scratch.bytes() == 2000);
-  std::memset(small.buffers->scratch.data(), 1, 1000);  // sanitizers watch
+  std::memset(small.buffers->scratch.data(), 1, 1000);  // sanitizers check
   CHECK(f.device.blocks == blocks + 2);
   f.take(3, 1, 1000);
   CHECK(f.device.blocks == blocks);
-  // Nobody uses any: it grows in place.
+  // Nothing uses it, so it grows in place.
   const auto larger = f.take(4, 4, 5000);
   CHECK(f.device.blocks == blocks);
   CHECK(larger.buffers->staging.bytes() >= 5000);

@@ -3,7 +3,7 @@
 namespace hetccl::exec {
 namespace {
 
-// How often who waits looks whether it should give up.
+// The interval at which a waiting thread checks `give_up`.
 constexpr auto kGlance = std::chrono::milliseconds(1);
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Which way a lane's messages go. At first they go through its channel. From a number that both
-// ends agree on, the cluster's library carries them; both go on to call meanwhile. Each end tells
-// the other the number of its next message, and lets none go until it knows the other's: the larger
-// is the first that the library carries.
+// Decides which way a lane's messages go: first through its channel; then, from a number that both
+// ends agree on, through the cluster's library. Both ends keep making calls meanwhile. Each end
+// sends the number of its next message, and starts no message until it knows the other's. The
+// larger number is the first that the library carries.
 #pragma once
 
 #include <condition_variable>
@@ -20,18 +20,18 @@ class Route {
  public:
   explicit Route(const Clock& clock) : clock_(clock) {}
   struct Assignment {
-    uint64_t number = 0;  ///< of the message, among those of its lane
+    uint64_t number = 0;  ///< the message's number in its lane
     bool by_library = false;
   };
 
-  /// Assigns the next message. Waits while a number is being agreed on, which takes no other call
-  /// of the other end: until `deadline` (Timeout), or until `give_up` says so (Aborted).
+  /// Assigns the next message. Blocks while the ends agree on a number, which needs no call of the
+  /// other end. Returns Timeout at `deadline`, Aborted if `give_up` returns true.
   Result<Assignment> take(TimePoint deadline, const std::function<bool()>& give_up);
-  /// The number of this end's next message; `take` waits from now on.
+  /// Returns the number of this end's next message. From now on `take` waits.
   uint64_t propose();
-  /// What the ends have agreed on: messages from `first` on go by the library; kNever: none does.
+  /// Ends the agreement: the library carries messages from `first` on; kNever: none.
   void settle(uint64_t first);
-  /// Waits for that, as `take`: whether any message goes by the library.
+  /// Waits like `take`. Returns whether the library carries any message.
   Result<bool> wait_until_settled(TimePoint deadline, const std::function<bool()>& give_up);
 
   static constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();

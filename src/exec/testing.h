@@ -1,5 +1,5 @@
-// For exec's unit tests: a device of task queues that counts its memory, and can run out of it; and
-// a library that does nothing.
+// Fixtures for exec's unit tests: a device of task queues that counts its memory and can run out of
+// it, and a library that does nothing.
 #pragma once
 
 #include <cstdlib>
@@ -27,13 +27,13 @@ class QueueEvent : public device::Event {
   std::shared_ptr<std::atomic<bool>> reached;
 };
 
-/// A vendor's library of one rank, which refuses its call number `refused`, and may take its time.
+/// A vendor's library of one rank that refuses its call number `refused`, and may be slow.
 class Library : public ccl::Communicator {
  public:
   int refused = -1;
   int calls = 0;
   bool aborted = false;
-  std::function<void()> meanwhile;  // in each call
+  std::function<void()> meanwhile;  // run inside each call
 
   Status all_reduce(const void*, void*, size_t, DataType, const Reducer&, void*) override {
     return next();
@@ -58,9 +58,9 @@ class Library : public ccl::Communicator {
 /// Driven by its test, by one thread at a time.
 class QueueDevice : public device::Device {
  public:
-  size_t blocks = 0;                 ///< of memory that are allocated
-  size_t allocated_bytes = 0;        ///< by all calls so far
-  size_t largest_block = SIZE_MAX;   ///< more is refused
+  size_t blocks = 0;                 ///< allocated blocks
+  size_t allocated_bytes = 0;        ///< allocated so far, by all calls
+  size_t largest_block = SIZE_MAX;   ///< larger requests are refused
   std::vector<QueueStream*> polled;  ///< the streams that `progress` drives
 
   [[nodiscard]] uint32_t capabilities() const override {

@@ -7,7 +7,7 @@
 
 namespace hetccl::exec {
 
-/// All completions of the process, in blocks that stay where they are.
+/// All completions of the process, in blocks that never move.
 class Completions {
  public:
   static Completions& all() {

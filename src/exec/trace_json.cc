@@ -6,7 +6,7 @@
 namespace hetccl::exec {
 namespace {
 
-// Names come from the system: what JSON cannot hold as it is becomes '?'.
+// Replaces characters that JSON cannot hold by '?': names come from the system.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -29,7 +29,7 @@ std::string json_of(const TraceSpan& span, int rank, const WallClock& wall) {
                 span.sequence, static_cast<int>(span.step), span.slice);
 }
 
-// Operations may overlap, so each is a pair of asynchronous events.
+// Writes each operation as a pair of asynchronous events, because operations may overlap.
 std::string json_of(const TraceOperation& operation, int rank, const WallClock& wall) {
   const auto& message = operation.message;
   const std::string name = message ? describe(*message) : describe(operation.signature);

@@ -8,7 +8,7 @@ namespace {
 using lower::Instruction;
 using lower::QueueKind;
 
-// The track of an instruction on a stream.
+// Returns the track of an instruction on a stream.
 uint32_t track_of(const Operation& operation, const Instruction& code) {
   if (operation.is_message()) {
     const Message& message = operation.message;
@@ -62,7 +62,7 @@ void Tracer::look_at_streams(Seen& state, Operation& operation, TimePoint now) {
   }
 }
 
-// When the last of what it waits for was over, as far as that was seen.
+// Returns when the last of its dependencies ended, as far as seen.
 TimePoint Tracer::ready_time(const Seen& state, const Operation& operation, lower::Issue issue) {
   const lower::Code& code = *operation.code;
   TimePoint ready = state.started;
@@ -84,7 +84,7 @@ void Tracer::complete(Operation& operation, lower::Issue issue, uint32_t track, 
   end(state, operation, issue, track, state.posted[at(operation, issue.index, issue.slice)], now);
 }
 
-// A stream signals behind an instruction, by word and by event, whatever waits for it.
+// Records that a stream has signalled the end of an instruction.
 void Tracer::tell(Seen& state, const Operation& operation, lower::Issue issue, TimePoint now) {
   const lower::Code& code = *operation.code;
   const lower::SyncId done = code.list[issue.index].done;
@@ -96,7 +96,7 @@ void Tracer::tell(Seen& state, const Operation& operation, lower::Issue issue, T
   }
 }
 
-// It ran from when it could until now, but not before its track's previous one had ended.
+// Adds a span from the later of `ready` and the end of the track's previous span, until now.
 void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, uint32_t track,
                  TimePoint ready, TimePoint now) {
   const Instruction& code = operation.code->list[issue.index];

@@ -1,5 +1,5 @@
-// What a communicator's steps did when, as the engine sees it: the matter of HETCCL_TRACE. Made
-// only when a trace is wanted; the executor then has one branch less to skip.
+// Records when a communicator's steps ran, as the engine sees them, for HETCCL_TRACE. Made only if
+// a trace is wanted; otherwise it costs the executor one branch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace hetccl::exec {
 
-/// A piece of time on one track. Spans of one track follow each other and do not overlap.
+/// A time interval on one track. Spans of a track do not overlap.
 struct TraceSpan {
   const char* name = "waiting";  ///< or what the instruction does: "ccl_reduce", "send"
   uint32_t track = 0;
@@ -33,37 +33,38 @@ struct TraceOperation {
   TimePoint launched{}, started{}, completed{};
 };
 
-/// Keeps the latest kSpans spans and kOperations operations. By whoever drives, one thread at a
-/// time; a copy of it may be read anywhere.
+/// Keeps the latest kSpans spans and kOperations operations. Used by the driving thread, one at a
+/// time; a copy may be read anywhere.
 class Tracer {
  public:
   static constexpr size_t kSpans = 65'536;
   static constexpr size_t kOperations = 8'192;
-  /// The tracks of the streams of collectives; behind them each peer has its own: what a lane
-  /// carries of collectives and of messages, and what streams do for messages.
+  /// The tracks of the collectives' streams. Behind them each peer has its own: for the lanes of
+  /// collectives and of messages, and for the messages' streams.
   static constexpr uint32_t kCclTrack = 0, kWorkTrack = 1, kOutTrack = 2, kInTrack = 3;
   enum class PeerTrack : uint8_t { Collectives, Messages, Streams };
   static constexpr uint32_t peer_track(int peer, PeerTrack which, bool sends) {
     return 4 + 6 * static_cast<uint32_t>(peer) + 2 * static_cast<uint32_t>(which) + (sends ? 0 : 1);
   }
 
-  /// Looks at what the operation has done since the last look. Those of an order in their order.
+  /// Records what the operation has done since the last look. Call for an order's operations in
+  /// order.
   void look(Operation& operation, TimePoint now);
-  /// A message was handed to the transport, or is done, on a lane's track.
+  /// Records that a message was posted to the transport or completed, on its lane's track.
   void post(Operation& operation, lower::Issue issue, TimePoint now);
   void complete(Operation& operation, lower::Issue issue, uint32_t track, TimePoint now);
-  /// The operation has ended: what was not seen to end ends now.
+  /// Records the end of the operation. Spans still open end now.
   void retire(Operation& operation, TimePoint now);
 
   [[nodiscard]] const std::deque<TraceSpan>& spans() const { return spans_; }
   [[nodiscard]] const std::deque<TraceOperation>& operations() const { return operations_; }
-  /// Spans that had to make room.
+  /// Returns the number of dropped spans.
   [[nodiscard]] uint64_t forgotten() const { return forgotten_; }
-  /// The names of the tracks that have spans.
+  /// Returns the names of the tracks that have spans.
   [[nodiscard]] std::map<uint32_t, std::string> tracks() const;
 
  private:
-  // What was seen of an operation in flight.
+  // The observed state of an operation in flight.
   struct Seen {
     TimePoint started{};
     std::vector<uint32_t> slices;   // of each instruction of the body
@@ -85,13 +86,13 @@ class Tracer {
   uint64_t forgotten_ = 0;
 };
 
-/// Who speaks in a trace: one process of the picture.
+/// Identifies the rank in a trace; a trace shows it as one process.
 struct TraceProcess {
   int rank = 0;
   std::string name;  ///< "rank 0 (host a, pid 7)"
 };
-/// Chrome's trace event format (catapult, "JSON Object Format"), as Perfetto and chrome://tracing
-/// open it; times are the wall clock's, so that traces of several ranks fit together.
+/// Returns Chrome's trace event format (catapult, "JSON Object Format"), which Perfetto and
+/// chrome://tracing open. Times are wall-clock times, so that traces of several ranks line up.
 std::string to_json(const Tracer& tracer, const TraceProcess& process);
 
 }  // namespace hetccl::exec

@@ -17,7 +17,7 @@ TimePoint us(int64_t n) {
   return TimePoint(microseconds(n));
 }
 
-// 0: the cluster reduces; 1: its result is sent; 2: the work stream copies it.
+// Step 0: the cluster reduces; 1: its result is sent; 2: the work stream copies it.
 plan::RankPlan traced_plan() {
   plan::RankPlan plan;
   plan.scratch_blocks = 1;
@@ -50,7 +50,7 @@ struct TracerFixture {
     REQUIRE(operation.prepare({geometry.slice_elements, geometry.n_slices, &code}, call).ok());
   }
   static void flag(device::Flag& flag, uint32_t value) { flag.word.store(value); }
-  // The instruction of a step.
+  // Returns the instruction with that opcode.
   [[nodiscard]] uint32_t find(Opcode op) const {
     uint32_t i = code.body;
     while (code.list[i].op != op) ++i;
@@ -117,7 +117,7 @@ TEST_CASE("steps begin when what they need is there and their track is free") {
 TEST_CASE("copies to and from memory that others reach have tracks of their own") {
   TracerFixture f(7, {.peer = 1, .ring_bytes = 64 << 10});
   Operation& op = f.operation;
-  // Both the message's copy and the plan's are copies.
+  // Both the message's copy and the plan's copy have this opcode.
   const uint32_t out = f.find(Opcode::Copy);
   REQUIRE(lower::kind_of(f.code.list[out].queue) == lower::QueueKind::Out);
   f.flag(op.started(), 1);
@@ -162,7 +162,7 @@ TEST_CASE("an aborted operation ends its steps where they are") {
   f.tracer.retire(f.operation, us(120));
   CHECK(f.tracer.spans().size() == 4);
   for (const auto& span : f.tracer.spans()) CHECK(span.end == us(120));
-  // Names that are no JSON do not break it.
+  // Names with characters that JSON forbids do not break it.
   const std::string json = to_json(f.tracer, {0, "a \"host\"\n\xff"});
   CHECK(json.find("\"a ?host???\"") != std::string::npos);
 }

@@ -28,7 +28,7 @@ Fault fault_of_late(Operation& op) {
           {}};
 }
 
-// How long the flag of a mark may take to be seen, and to be written.
+// The time that a mark's flag may take to be visible, and to be written.
 constexpr auto kTelling = std::chrono::milliseconds(10);
 constexpr auto kSettling = std::chrono::seconds(1);
 
@@ -68,7 +68,7 @@ std::optional<Fault> Watch::check(TimePoint now) {
   return check_deadlines(now);
 }
 
-// Where messages do not fit, ranks called different collectives, as a rule: their calls will tell.
+// If messages do not fit together, ranks usually made different calls, which this names.
 Fault Watch::fault_of(const Wire::Broken& broken) {
   const Status& status = *broken.status;
   const Operation& op = *broken.operation;
@@ -86,8 +86,8 @@ Fault Watch::fault_of(const Wire::Broken& broken) {
   return {status, broken.peer, std::move(stalled)};
 }
 
-// A rank may leave while others still work on what it has completed; but what it has not called
-// cannot complete. Those others have the grace to finish before everything ends.
+// A rank may leave while others finish operations that it has completed, but operations that it has
+// not called cannot complete. The others get a grace period before everything fails.
 std::optional<Fault> Watch::check_departures(TimePoint now) {
   if (options_.departures == nullptr || in_flight_.empty()) return {};
   const uint64_t first = options_.departures->first_incomplete();
@@ -102,7 +102,8 @@ std::optional<Fault> Watch::check_departures(TimePoint now) {
   return stall(ErrorCode::RemoteError, *abandoned_, "cannot complete", options_.departures->rank());
 }
 
-// What has arrived from a rank that has left is still to be had.
+// Returns whether `order`'s peer left more than the grace period ago; until then its last messages
+// may be received.
 bool Watch::is_gone(MessageOrder& order, TimePoint now) const {
   if (options_.departures == nullptr || !options_.departures->has_left(order.peer)) return false;
   if (order.left == TimePoint{}) order.left = now;
@@ -114,7 +115,7 @@ std::optional<Fault> Watch::check_messages(TimePoint now) {
   for (MessageOrder* order : messages_.all()) {
     if (order->in_flight.empty()) continue;
     Operation& first = order->in_flight.at(order->in_flight.oldest());
-    // What the library has of a sender it keeps for the receiver.
+    // The library may hold a sender's data until the receiver takes it.
     const bool waits = first.outstanding > 0 || (order->send && first.awaits_peer());
     if (waits && is_gone(*order, now)) return fault_of_departed(first, order->peer);
   }
@@ -176,8 +177,8 @@ std::optional<Fault> Watch::check_deadlines(TimePoint now) {
   return {};
 }
 
-// An ended call may not be known to have ended: its flag is not written yet, or was written just
-// now. The writer may block in the driver, but not for ever.
+// Returns whether a call may have ended unseen: its flag may be written late or just now. The time
+// is bounded, though its writer may block in the driver.
 bool Watch::may_have_ended(uint64_t number, TimePoint now) {
   EndMarks* marks = in_flight_.at(number).marks;
   if (marks == nullptr) return false;
@@ -189,13 +190,13 @@ bool Watch::may_have_ended(uint64_t number, TimePoint now) {
   return now - overdue_->since < (settled ? kTelling : kSettling);
 }
 
-// Whether the user's stream has come to it, as far as this rank can tell.
+// Returns whether the user's stream has reached it, as far as this rank knows.
 bool Watch::has_begun(uint64_t number) {
   Operation& op = in_flight_.at(number);
   return !op.tells_start() || op.started().reached(1);
 }
 
-// The first slice of which not all is done, as far as this rank can tell, and the first such step.
+// Describes the first incomplete slice and its first incomplete step, as far as this rank knows.
 std::string Watch::place_of(uint64_t number) {
   Operation& op = in_flight_.at(number);
   const lower::Code& code = *op.code;

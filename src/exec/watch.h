@@ -1,4 +1,5 @@
-// Looks after operations in flight: which do not complete, whom they wait for, and since when.
+// Watches operations in flight: which ones do not complete, on which rank they wait, and since
+// when.
 #pragma once
 
 #include <optional>
@@ -15,33 +16,33 @@ namespace hetccl::exec {
 
 struct WatchOptions {
   ccl::Communicator* ccl = nullptr;
-  std::string library;                     ///< its name
+  std::string library;                     ///< of the cluster's library
   EndMarks* marks = nullptr;               ///< may be null
   const Departures* departures = nullptr;  ///< may be null
-  /// How long after a rank's departure an operation that misses it may still hold up others.
+  /// The time, after a rank's departure, that an operation lacking it may still block others.
   Duration departure_grace{};
 };
 
-/// By whoever drives.
+/// Used by the driving thread.
 class Watch {
  public:
   Watch(WatchOptions options, InFlight& collectives, MessageOrders& messages, Wire& wire)
       : options_(std::move(options)), in_flight_(collectives), messages_(messages), wire_(wire) {}
 
-  /// What has gone wrong, if anything.
+  /// Returns the failure, if any.
   std::optional<Fault> check(TimePoint now);
-  /// The failure of the cluster's library, or of the marks that tell the ends of its calls.
+  /// Returns the failure of the cluster's library, or of the marks that tell the ends of its calls.
   [[nodiscard]] Status library_status() const;
-  /// The failure of the library that carries that message, if it has failed.
+  /// Returns the failure of the library that carries `message`, if it has failed.
   static std::optional<Fault> check_library(const Operation& message);
-  /// Replaces `fault` by the departure of a rank where that explains it: other ranks then time out
+  /// Replaces `fault` by the departure of a rank if that is the reason: other ranks then time out
   /// and break connections.
   Fault explain(Fault fault);
-  /// See Executor::standing; of collectives alone.
+  /// Describes collectives as Executor::standing does.
   std::string standing();
 
  private:
-  // The first marked operation past its deadline, as it was last seen, and since when.
+  // The first marked operation past its deadline: its last observed state, and the time of that.
   struct Overdue {
     uint64_t number = 0;
     bool settled = false;
@@ -64,7 +65,7 @@ class Watch {
   MessageOrders& messages_;
   Wire& wire_;
   TimePoint next_deadline_check_{};
-  // The oldest operation, when it misses a rank that has left, and since when it was seen so.
+  // The oldest operation, if it lacks a rank that has left, and when this was first seen.
   std::optional<Call> abandoned_;
   TimePoint abandoned_since_{};
   std::optional<Overdue> overdue_;

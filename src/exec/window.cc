@@ -37,7 +37,7 @@ Window::Word& Window::word(size_t index) const {
 }
 
 bool Window::exchange() {
-  Word& ours = word(lower_ ? 0 : 1);    // of `out`: the other end writes it
+  Word& ours = word(lower_ ? 0 : 1);    // of `out`; the other end writes it
   Word& theirs = word(lower_ ? 1 : 0);  // of `in`
   bool moved = false;
   if (theirs.load(std::memory_order_relaxed) != read_here_) {
@@ -46,7 +46,7 @@ bool Window::exchange() {
   }
   const uint32_t there = ours.load(std::memory_order_acquire);
   const uint32_t known = read_there().word.load(std::memory_order_relaxed);
-  // Whatever the other process writes: it has read no more than there is.
+  // Accept only a count within the messages sent, whatever the other process writes.
   if (there != known && there - known <= out.number() - known) {
     read_there().word.store(there, std::memory_order_release);
     moved = true;

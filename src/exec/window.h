@@ -1,7 +1,7 @@
-// Memory that the devices of two ranks of one host both reach: what one copies out of its device
-// the other copies into its own, and no transport touches it. Messages still travel through the
-// channel, with headers alone. Each direction is a ring in which both ends place messages alike,
-// since both send and receive them in the static order.
+// Shared memory that the devices of two ranks on one host can reach. One device copies data out to
+// it, the other copies it in; the transport does not touch it. The channel carries only the
+// headers. Each direction is a ring. Both ends compute the same place for each message, because
+// they send and receive in the same static order.
 #pragma once
 
 #include <atomic>
@@ -17,57 +17,59 @@
 
 namespace hetccl::exec {
 
-/// Both directions, to one other rank. Made and destroyed while nothing is in flight.
+/// Both directions to one peer. Created and destroyed while nothing is in flight.
 class Window {
  public:
-  /// `memory` is the channel's window; the lower (`is_lower`) of both ranks writes the first ring.
-  /// It must outlive what is made.
+  /// `memory` is the channel's window; it must outlive the result. The lower rank (`is_lower`)
+  /// writes the first ring.
   static Result<std::unique_ptr<Window>> open(device::Device& device, std::span<std::byte> memory,
                                               bool is_lower);
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  /// How many of `bytes` collectives get; messages get the rest.
+  /// Returns how many of `bytes` collectives get; messages get the rest.
   [[nodiscard]] static size_t bytes_for_collectives(size_t bytes) {
     return lower::collectives_window(bytes);
   }
-  /// Bytes for messages beside a window of `bytes` for collectives; see lower::message_window.
+  /// Returns the bytes for messages next to a window of `bytes` for collectives; see
+  /// lower::message_window.
   [[nodiscard]] static size_t bytes_for_messages(size_t bytes, bool host, bool other_host) {
     return lower::message_window(bytes, host, other_host);
   }
 
-  lower::Ring out, in;  ///< of the launching thread
+  lower::Ring out, in;  ///< used by the launching thread
   [[nodiscard]] std::byte* out_memory(size_t offset) const {
     return ring_of(lower_).data() + offset;
   }
   [[nodiscard]] std::byte* in_memory(size_t offset) const {
     return ring_of(!lower_).data() + offset;
   }
-  /// Bytes of one direction.
+  /// Returns the bytes of one direction.
   [[nodiscard]] size_t ring_bytes() const { return lower::Ring::bytes_of_window(memory_.size()); }
 
-  /// Whether the next message of `out` waits for no room, if it takes `bytes`. By the launching
-  /// thread.
+  /// Returns whether the next message of `out` finds room for `bytes` without waiting. Called by
+  /// the launching thread.
   [[nodiscard]] bool has_room(size_t bytes) {
     const auto needed = out.needed_for(bytes);
     return !needed || read_there().reached(*needed);
   }
-  /// Counts messages of `out` that the other end's device has read.
+  /// Counts the messages of `out` that the other end's device has read.
   [[nodiscard]] device::Flag& read_there() { return *flag(); }
-  /// The engine's: this end's device has read one more message of `in`.
+  /// Called by the engine: this end's device has read one more message of `in`.
   void count_read() { ++read_here_; }
-  /// The engine's: carries the counts from end to end. True when one has changed.
+  /// Called by the engine: exchanges the read counts with the peer. Returns true if one has
+  /// changed.
   bool exchange();
-  /// Whether there are messages of `out` that the other end has not read, as far as is known.
+  /// Returns whether, as far as known, the peer has unread messages of `out`.
   [[nodiscard]] bool unread() const {
     return flag()->word.load(std::memory_order_relaxed) != out.number();
   }
-  /// Tells the other end that this one has given up.
+  /// Tells the peer that this end has aborted.
   void abandon();
-  /// Whether the other end has.
+  /// Returns whether the peer has aborted.
   [[nodiscard]] bool abandoned() const;
-  /// Ends all waits for room: device work may write over what the other end has yet to read.
+  /// Ends all waits for room: device work may overwrite data that the peer has not read.
   void release_waits();
 
  private:

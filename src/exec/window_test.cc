@@ -50,7 +50,7 @@ TEST_CASE("a window carries counts from end to end, and lets go of waits") {
     CHECK(low->read_there().word.load() == 5);
     CHECK(high->read_there().word.load() == 0);
     CHECK_FALSE(low->exchange());
-    // More than there is, or less than was: nobody's count.
+    // Counts above the messages sent, or below an earlier count, are ignored.
     auto& count = *reinterpret_cast<std::atomic<uint32_t>*>(memory.data());
     for (const uint32_t hostile : {7U, 4U, 0x80000004U, 0xffffffffU}) {
       REQUIRE(count.exchange(hostile) != hostile);

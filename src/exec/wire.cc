@@ -14,7 +14,7 @@ using lower::QueueKind;
 
 namespace {
 
-// How long others have to learn of an abort, before this rank's device no longer waits for them.
+// The time that peers have to learn of an abort, before this rank's device stops waiting for them.
 constexpr auto kFarewell = std::chrono::milliseconds(500);
 
 bool is_message(const Operation& op, Issue issue) {
@@ -34,7 +34,7 @@ void Wire::use(Lane& lane, transport::Channel* channel) {
   if (!require(idle, lane, "no channel is replaced while it moves messages")) return;
   lane.channel = channel;
   if (channel == nullptr) return;
-  // Messages that came before, as a probe's, are not this lane's.
+  // Earlier messages, such as a probe's, do not belong to this lane.
   lane.sends.completed = channel->sends_completed();
   lane.recvs.completed = channel->recvs_completed();
 }
@@ -151,7 +151,7 @@ Wire::Pending Wire::next_message(const Lane& lane, Queue& queue) {
   }
 }
 
-// Ranks are asked in turns, so that one that sends all the time holds up no other.
+// Asks ranks in rotation, so that a rank that sends all the time does not starve the others.
 bool Wire::match_any() {
   if (any_.empty()) return false;
   const size_t first = next_any_;
@@ -200,8 +200,7 @@ bool Wire::may_start(Lane& lane, Pending pending) {
     return op.turn.left == nullptr || op.turn.left->reached(op.turn.before);
   }
   if (op.given_up.load(std::memory_order_acquire)) return false;
-  // A vendor library that has failed ends its work with whatever is in memory: that must not
-  // travel.
+  // A failed vendor library ends its work with whatever is in memory, which must not be sent.
   const bool sends = code.op == Opcode::Send || code.op == Opcode::SendHeader;
   if (sends) return options_.ccl == nullptr || options_.ccl->async_error().ok();
   return !lane.for_messages || pending.issue.slice > 0 || begin_receive(lane, op);
@@ -256,7 +255,7 @@ bool Wire::complete(Lane& lane, Queue& queue, TimePoint now) {
     if (!require(known, lane, "only a message that was posted completes")) break;
     if (!finish_message(lane, queue, pending, now)) break;
     queue.complete.advance();
-    // It may be retired, and be used again, before anybody looks here.
+    // Forget it now: it may be retired and reused before the next look.
     if (pending.op == queue.complete.visitor && pending.op->outstanding == 0)
       queue.next.visitor = queue.complete.visitor = nullptr;
   }

@@ -1,5 +1,5 @@
-// The engine's side of the one interpreter of Code: the queues of lanes, which hand messages to
-// channels and acknowledge what was read in windows.
+// The engine's half of the interpreter of Code: runs the lanes' queues, which post messages to
+// channels and acknowledge reads in windows.
 #pragma once
 
 #include <deque>
@@ -23,21 +23,21 @@ struct Peer {
   int rank = -1;
   transport::Channel* channel = nullptr;  ///< null while it is being made: messages wait
   bool crosses = true;                    ///< into another cluster
-  Window* window = nullptr;   ///< what this rank's device shares with it, or null; outlives all use
-  bool direct = true;         ///< the transport reads and writes the memory of this rank's device
-  bool registered = false;    ///< it does so where it knows the memory alone
-  bool registers = false;     ///< it has a use for registered memory
+  Window* window = nullptr;   ///< shared with this rank's device, or null; outlives all use
+  bool direct = true;         ///< the transport accesses this rank's device memory
+  bool registered = false;    ///< it does so only for registered memory
+  bool registers = false;     ///< it can use registered memory
   bool for_messages = false;  ///< the channel carries messages, not collectives
 };
 
 struct WireOptions {
-  uint64_t collectives = 0;  ///< the communicator's number in headers
-  uint64_t messages = 0;     ///< the same in those of messages
+  uint64_t collectives = 0;  ///< the communicator's number in headers of collectives
+  uint64_t messages = 0;     ///< the communicator's number in headers of messages
   ccl::Communicator* ccl = nullptr;
   Tracer* tracer = nullptr;  ///< may be null
 };
 
-/// By whoever drives, unless noted.
+/// Used by the driving thread, unless noted.
 class Wire {
  public:
   /// The operations whose messages a lane carries.
@@ -48,36 +48,38 @@ class Wire {
 
   explicit Wire(WireOptions options) : options_(std::move(options)) {}
 
-  /// Before the first operation that exchanges messages with that rank, and again once its channel
-  /// is made.
+  /// Call before the first operation that exchanges messages with that rank, and again once its
+  /// channel exists.
   void connect(const Peer& peer, const Carried& carried);
-  /// Posts a receive that names no rank.
+  /// Posts an any-source receive.
   void receive_any(Operation& op) { any_.post(op); }
-  /// The windows of `peers` for collectives, null where there is none. By the launching thread.
+  /// Finds the windows of `peers` for collectives; null: none. Called by the launching thread.
   void find_windows(const std::vector<int>& peers, std::vector<Window*>& windows) const;
-  /// How collectives reach each of `peers`, all of which are connected. By the launching thread.
+  /// Returns how collectives reach each of `peers`; all must be connected. Called by the launching
+  /// thread.
   [[nodiscard]] std::vector<lower::Reach> reach_of(const std::vector<int>& peers) const;
 
-  /// Posts what may start and takes up what is complete: true when anything moved.
+  /// Posts messages that may start and completes those that are done. Returns true if anything
+  /// moved.
   bool poll(TimePoint now);
-  /// InternalError once an invariant is broken: the defect is hetccl's own, and data cannot be
-  /// trusted. Nothing moves after it.
+  /// Returns InternalError once an invariant is broken: a defect of hetccl, so data cannot be
+  /// trusted. Nothing moves afterwards.
   [[nodiscard]] const Status& status() const { return status_; }
-  /// Gives credit for what the device has read, and learns of the credit that others gave: true
-  /// when any changed.
+  /// Grants credit for the device's reads, and takes up credit granted by peers. Returns true if
+  /// any changed.
   bool exchange_credit();
-  /// Counts what the device has read.
+  /// Counts the device's reads.
   void acknowledge_reads();
   void close();
 
-  /// The fault of a peer that has abandoned its window, if one has: its data cannot be trusted.
+  /// Returns the fault of a peer that has aborted its window, if any: its data cannot be trusted.
   [[nodiscard]] std::optional<Fault> find_abandoned() const;
   void abandon_windows();
-  /// After an abort, until all are released: ends the device's waits for credit. A released device
-  /// may overwrite messages that the peer has not read, and the peer may pass them on; so a window
-  /// is released once the peer has abandoned it, or a while after the first call.
+  /// Ends the device's waits for credit after an abort; call repeatedly until all are released. A
+  /// released device may overwrite messages that the peer has not read and would pass on. So each
+  /// window is released once the peer has aborted it too, or kFarewell after the first call.
   void release_windows(TimePoint now);
-  /// Whether a window has messages that the other end has not read, as far as is known.
+  /// Returns whether, as far as known, some peer has unread messages in its window.
   [[nodiscard]] bool has_unread() const;
 
   /// A lane with a message under way whose channel has failed.
@@ -87,16 +89,16 @@ class Wire {
     Operation* operation = nullptr;
   };
   [[nodiscard]] std::optional<Broken> find_broken();
-  /// The peers from or to whom collectives have messages under way.
+  /// Returns the peers with which collectives have messages under way.
   [[nodiscard]] std::vector<int> awaited_peers();
-  /// The next message of a collective that is to complete, of all lanes the first.
+  /// Returns the first message of collective `op`, over all lanes, that is not complete.
   [[nodiscard]] std::optional<lower::Issue> first_incomplete(const Operation& op);
 
   [[nodiscard]] uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
  private:
-  // A position in a lane's list, over all operations. A receive that named no rank comes between
-  // them once the lane's peer has a message for it: a visitor.
+  // A position in a lane's list, over all operations. A visitor is an any-source receive, inserted
+  // between operations when its lane's peer has a message for it.
   struct Cursor {
     uint64_t operation = 0;
     lower::Walk walk{};
@@ -107,10 +109,10 @@ class Wire {
   // One queue of a lane: walks the instructions of all operations in order.
   struct Queue {
     lower::QueueKind kind{};
-    Cursor next{};           ///< to run
-    Cursor complete{};       ///< to complete
-    uint64_t completed = 0;  ///< of the channel's counter
-    uint32_t posted = 0;     ///< messages that are not complete
+    Cursor next{};           ///< next instruction to run
+    Cursor complete{};       ///< next instruction to complete
+    uint64_t completed = 0;  ///< the channel's counter, as last seen
+    uint32_t posted = 0;     ///< messages posted and not complete
     InFlight* operations = nullptr;
   };
   struct Lane {
@@ -130,19 +132,18 @@ class Wire {
              recvs.complete.visitor == nullptr;
     }
   };
-  // The instruction of an operation that a cursor has come to, or none: there is none yet.
+  // The instruction at a cursor, with its operation; null: none yet.
   struct Pending {
     Operation* op = nullptr;
     lower::Issue issue{0, lower::kEnd};
   };
 
   [[nodiscard]] Lane* find(int peer, bool for_messages);
-  /// Calls `visit(i, lane)` for the lane of collectives to each `peers[i]` that has one; `peers`
-  /// ascend.
+  /// Calls `visit(i, lane)` for each `peers[i]` that has a lane of collectives. `peers` ascend.
   template <typename Visit>
   void for_each_of(const std::vector<int>& peers, Visit&& visit) const;
   void use(Lane& lane, transport::Channel* channel);
-  /// The instruction at `cursor`, which first leaves operations that have no more.
+  /// Returns the instruction at `cursor`, after skipping operations without further instructions.
   static Pending at(const Lane& lane, const Queue& queue, Cursor& cursor);
   static Pending next_message(const Lane& lane, Queue& queue);
   bool run(Lane& lane, Queue& queue, TimePoint now);
@@ -151,17 +152,17 @@ class Wire {
   bool begin_receive(Lane& lane, Operation& op);
   void post(Lane& lane, Queue& queue, Pending pending, TimePoint now);
   bool finish_message(Lane& lane, Queue& queue, Pending pending, TimePoint now);
-  /// Gives receives that name no rank what has come. True when any got something.
+  /// Matches arrived messages to any-source receives. Returns true if any matched.
   bool match_any();
   bool match_any(Lane& lane);
-  /// `holds`; where it does not, `status` tells that `invariant` is broken.
+  /// If `holds` is false, sets `status`: `invariant` is broken.
   bool require(bool holds, const Lane& lane, const char* invariant);
 
   WireOptions options_;
-  std::deque<Lane> lanes_;     // by peers as they were connected
-  std::vector<Lane*> shared_;  // that have windows
+  std::deque<Lane> lanes_;     // in the order of connecting
+  std::vector<Lane*> shared_;  // lanes with windows
   AnySource any_;
-  size_t next_any_ = 0;  // the index in `lanes_` of the first to be asked
+  size_t next_any_ = 0;  // the index in `lanes_` that is asked first
   std::atomic<uint64_t> bytes_sent_{0};
   std::optional<TimePoint> releasing_since_;
   Status status_;

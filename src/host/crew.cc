@@ -13,17 +13,17 @@ namespace hetccl {
 
 namespace {
 
-// Less is not worth another core's waking up.
+// Smaller work does not justify waking another core.
 constexpr size_t kLeastBytes = size_t{256} << 10;
 constexpr size_t kLeastPart = size_t{16} << 10;
-// More parts than threads, so that one that is held up holds up little.
+// More parts than threads, so that a delayed thread delays little.
 constexpr size_t kPartsPerThread = 2;
-// How long helpers look for more before they sleep: a collective's next piece is never far.
+// How long helpers spin before they sleep: a collective's next piece comes soon.
 constexpr auto kSpin = std::chrono::microseconds(100);
-constexpr int kLooks = 64;  // between two looks at the clock
+constexpr int kLooks = 64;  // looks per reading of the clock
 constexpr size_t kMaxSources = Reduction::kMaxSources;
 
-// Bytes of each part but the last: whole pages, so whole elements.
+// Returns the bytes of each part but the last: whole pages, so whole elements.
 size_t part_of(size_t bytes, size_t parts) {
   constexpr size_t kPage = 4096;
   return std::max(kLeastPart, (bytes / parts + kPage - 1) / kPage * kPage);
@@ -42,7 +42,7 @@ Crew::~Crew() {
 void Crew::limit(int threads) {
   std::lock_guard lock(owner_);
   threads_.store(std::max(1, std::min(threads, this->threads())));
-  if (static_cast<int>(helpers_.size()) >= this->threads()) end();  // they start again when needed
+  if (static_cast<int>(helpers_.size()) >= this->threads()) end();  // they restart when needed
 }
 
 void Crew::rest() {
@@ -73,7 +73,7 @@ void Crew::copy(std::span<const Copy> copies, Caching caching) {
   for (const Copy& one : copies) bytes += one.bytes;
   const bool alone = threads() == 1 || bytes < kLeastBytes;
   const size_t part = alone ? std::max<size_t>(bytes, 1) : part_of(bytes, all_parts());
-  // As if they were one: what lies within [begin, end) of it.
+  // Copies the bytes [begin, end) of all copies, as if concatenated.
   const auto copy_part = [&](size_t begin, size_t end) {
     for (const Copy& one : copies) {
       if (begin < one.bytes && begin < end) {
@@ -94,7 +94,7 @@ void Crew::reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, 
                   RedOp op, Divisor divisor, const Factor* factors, Caching caching, int most) {
   const size_t element = size_of(type);
   const auto sources = static_cast<size_t>(n_srcs);
-  const bool few = most > 0 && most < threads();  // a part each, so no more threads than that
+  const bool few = most > 0 && most < threads();  // one part each, so no more threads than that
   if (threads() == 1 || most == 1 || count * element * sources < kLeastBytes ||
       sources > kMaxSources) {
     return hetccl::reduce(dst, srcs, n_srcs, count, type, op, divisor, factors, caching);
@@ -145,7 +145,7 @@ void Crew::run(size_t n_parts, Work work, void* context) {
   }
 }
 
-// One part, if there is one left.
+// Runs one part. Returns false if none is left.
 bool Crew::run_part() {
   Open open = open_.load(std::memory_order_acquire);
   do {
@@ -165,7 +165,8 @@ void Crew::start() {
     if (helper.ok()) {
       helpers_.push_back(std::move(helper).value());
     } else {
-      threads_.store(static_cast<int>(helpers_.size()) + 1);  // those that there are do it
+      threads_.store(static_cast<int>(helpers_.size()) + 1);  // the threads that did start do all
+                                                              // parts
     }
   }
 }
@@ -173,7 +174,7 @@ void Crew::start() {
 void Crew::help() {
   for (;;) {
     const uint32_t calls = calls_.load();
-    if (stop_.load()) return;  // after that: who stops it calls, too
+    if (stop_.load()) return;  // check after loading `calls`: stopping changes it, too
     const TimePoint since = steady_clock().now();
     bool worked = false;
     while (run_part()) worked = true;
@@ -182,7 +183,7 @@ void Crew::help() {
       for (int i = 0; i < kLooks && calls == calls_.load(); ++i) cpu_pause();
       std::this_thread::yield();
     }
-    calls_.wait(calls);  // unless there was one meanwhile
+    calls_.wait(calls);  // returns at once if there was one meanwhile
   }
 }
 

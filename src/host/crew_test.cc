@@ -38,7 +38,7 @@ TEST_CASE("a crew does every part once, and on several threads") {
     std::atomic<int> met{0};
     std::set<std::thread::id> ids;
     std::mutex mutex;
-    // As many parts at once as threads, each of which waits for the others.
+    // Runs as many parts at once as threads; each waits for the others.
     crew.share(static_cast<size_t>(crew.threads()), [&](size_t) {
       ++met;
       while (met.load() < crew.threads()) std::this_thread::yield();
@@ -144,7 +144,7 @@ TEST_CASE("a crew reduces more sources than it shares out") {
 }
 
 TEST_CASE("crews come and go") {
-  // Threads take long to come and go under a sanitizer.
+  // Starting and ending threads is slow under a sanitizer.
 #if defined(HETCCL_UNDER_TSAN) || defined(HETCCL_UNDER_ASAN)
   constexpr int kCrews = 1'000;
 #else

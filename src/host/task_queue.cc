@@ -22,9 +22,9 @@ struct TaskQueue::Chunk {
   Chunk* next = nullptr;
 };
 
-// A singly linked list of chunks. Pushers own `tail`, `used` and `spare` under the mutex; the one
-// poller owns `head` and `front`. They meet in `pushed`, whose release publishes a slot and, with
-// it, the link to its chunk; so polling an idle queue takes no lock.
+// A singly linked list of chunks. Pushers own `tail`, `used` and `spare` under the mutex; the only
+// poller owns `head` and `front`. They share `pushed`, whose release publishes a slot and the link
+// to its chunk. So polling an idle queue takes no lock.
 struct TaskQueue::State {
   std::atomic<uint64_t> pushed{0};
   std::atomic<uint64_t> popped{0};

@@ -1,6 +1,6 @@
-// A cooperative FIFO of tasks: what a stream of the `host` device is underneath, and the native
-// stream that ccl/host takes (as cudaStream_t is for NCCL). Whoever drives the progress engine
-// polls it; nothing in it ever blocks.
+// A cooperative FIFO of tasks: the implementation of a `host` device's stream, and the native
+// stream that ccl/host takes (as NCCL takes cudaStream_t). The thread that drives the progress
+// engine polls it; nothing in it ever blocks.
 #pragma once
 
 #include <cstddef>
@@ -21,31 +21,31 @@ namespace hetccl {
 class Crew;
 
 enum class TaskState {
-  Pending,   ///< waits for something outside: poll again later
-  Advanced,  ///< did a bounded piece of work (`TaskQueue::piece_bytes`) and has more to do
+  Pending,   ///< waits for an outside event: poll again later
+  Advanced,  ///< did a bounded piece of work (`TaskQueue::piece_bytes`) and has more
   Done,
 };
 
 class TaskQueue {
  public:
-  /// Bytes of captures a task may have: tasks are stored in place, so that pushing does not
-  /// allocate.
+  /// The most bytes of captures that a task may have: tasks are stored in place, so that pushing
+  /// does not allocate.
   static constexpr size_t kTaskBytes = 232;
-  /// Where a task that touches device memory finds it. Identity on real hosts; the asynchronous
-  /// fake device of the tests maps its addresses, which nobody else can read, to where its own
-  /// threads can.
+  /// Maps device memory to where a task can access it: the identity on real hosts. The tests'
+  /// asynchronous fake device has addresses that nobody else can read, and maps them to real
+  /// memory.
   using AddressMap = void* (*)(void* context, const void* device_address);
 
   TaskQueue() : TaskQueue(nullptr) {}
-  /// `crew` (may be null) helps with large copies and reductions; it outlives the queue.
+  /// `crew` (may be null) helps with large copies and reductions; it must outlive the queue.
   explicit TaskQueue(Crew* crew);
   TaskQueue(AddressMap map, void* context, Crew* crew = nullptr);
   ~TaskQueue();
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  /// Appends `task`: a callable `TaskState()`, polled until Done, in FIFO order. Thread-safe; takes
-  /// memory only while the queue grows beyond its longest so far.
+  /// Appends `task`, a callable `TaskState()` that is polled until Done, in FIFO order.
+  /// Thread-safe. Only allocates while the queue grows beyond its longest so far.
   template <typename Task>
   void push(Task task) {
     static_assert(sizeof(Task) <= kTaskBytes && std::is_nothrow_move_constructible_v<Task>);
@@ -57,11 +57,11 @@ class TaskQueue {
     commit();
   }
 
-  /// Runs tasks from the front until one is pending, or until one has advanced without finishing.
-  /// True when anything moved. One thread at a time.
+  /// Runs tasks from the front until one is pending, or has advanced without finishing. Returns
+  /// true if anything moved. One thread at a time.
   bool poll();
   [[nodiscard]] bool empty() const;
-  /// Tasks appended, and tasks done, since the queue was made.
+  /// Return how many tasks were appended, and how many are done.
   [[nodiscard]] uint64_t pushed() const;
   [[nodiscard]] uint64_t finished() const;
   template <typename T>
@@ -69,18 +69,18 @@ class TaskQueue {
     return static_cast<T*>(map_(map_context_, device_address));
   }
 
-  /// What one poll of a task may copy, so that one thread can drive many queues: so much for each
-  /// thread of the crew.
+  /// The bytes that one poll of a task may copy per thread of the crew, so that one thread can
+  /// drive many queues.
   static constexpr size_t kPieceBytes = size_t{1} << 20;
   [[nodiscard]] size_t piece_bytes() const;
-  /// As hetccl::copy and reduce (base/copy.h, base/reduce.h), of host addresses, with the crew's
+  /// Like hetccl::copy and reduce (base/copy.h, base/reduce.h), on host addresses, with the crew's
   /// help.
   void copy(void* dst, const void* src, size_t bytes, Caching caching = Caching::Keep) const;
   void copy(std::span<const Copy> copies, Caching caching = Caching::Keep) const;
   void reduce(void* dst, const void* const* srcs, int n_srcs, size_t count, DataType type, RedOp op,
               Divisor divisor, const Factor* factors, Caching caching = Caching::Keep,
               int most_threads = 0) const;
-  /// As hetccl::reduce_encoded (base/encoding.h).
+  /// Like hetccl::reduce_encoded (base/encoding.h).
   void reduce_encoded(const Reduction& reduction, size_t begin, size_t count) const;
 
  private:
@@ -90,8 +90,8 @@ class TaskQueue {
     void (*destroy)(void*);
   };
   struct Chunk;
-  Slot* grow();   // the slot behind the last, adding a chunk if needed
-  void commit();  // makes it visible
+  Slot* grow();   // returns the slot behind the last, adding a chunk if needed
+  void commit();  // publishes that slot
 
   mutable std::mutex mutex_;
   AddressMap map_;

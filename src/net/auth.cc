@@ -17,17 +17,18 @@ namespace hetccl::net {
 
 namespace {
 
-// Layout of what travels; all integers little endian.
+// The layout of the messages; all integers are little endian.
 constexpr char kMagic[8] = {'h', 'e', 't', 'c', 'c', 'l', 0, 3};
 constexpr size_t kDialerTerms = sizeof kMagic + 4 + 4 + 8 + 4 + 4;
-// Offsets in the buffer that both sides use: Hello and the listener's terms and nonce lie side by
-// side, so that what is authenticated is one piece.
+// Offsets in the buffer that both sides use. Hello and the listener's terms and nonce are adjacent,
+// so that one contiguous piece is authenticated.
 constexpr size_t kListenerTerms = kHelloBytes;
 constexpr size_t kListenerNonce = kListenerTerms + kTermsBytes;
 constexpr size_t kTranscriptBytes = kListenerNonce + kNonceBytes;
 constexpr size_t kListenerProof = kTranscriptBytes;
 constexpr size_t kDialerProof = kHelloBytes + kChallengeBytes;
-// What the listener expects of the dialer; then, in its place, what the listener says last.
+// The proof that the listener expects of the dialer; later, in its place, the listener's last
+// message.
 constexpr size_t kExpectedProof = kDialerProof + kProofBytes;
 constexpr size_t kAcceptedEnd = kExpectedProof + kAcceptedBytes;
 constexpr uint8_t kAccepted = 1;
@@ -36,7 +37,7 @@ static_assert(kProofBytes == crypto_auth_hmacsha256_BYTES && Tls::kKeyBytes == k
 static_assert(kExpectedProof + kProofBytes <= 256);
 
 void require_sodium() {
-  // Fails only where the system has no source of randomness: nothing secure can be done then.
+  // Fails only if the system has no source of randomness, without which nothing is secure.
   if (sodium_init() < 0) std::abort();
 }
 
@@ -53,12 +54,12 @@ uint64_t file_tag(const uint8_t* terms) {
   return get_number<uint64_t>(terms + 4);
 }
 
-// How both ends, and whoever they tell, name the listener.
+// Returns the listener's name for errors at both ends.
 std::string listener_of(const Hello& hello) {
   return hello.to < 0 ? "the coordinator" : format("rank %d", hello.to);
 }
 
-// Ok where both ends encrypt, or neither.
+// Returns ok if both ends encrypt, or neither.
 Status compare_encryption(const Hello& hello, const uint8_t* dialer, const uint8_t* listener) {
   if (encrypts(dialer) == encrypts(listener)) return {};
   return error(ErrorCode::InvalidUsage,
@@ -101,8 +102,8 @@ bool decode_hello(const uint8_t* in, Hello* out) {
   return true;
 }
 
-// HMAC(secret, role | transcript). The roles differ, so neither side's proof can be reflected as
-// the other's.
+// Computes HMAC(secret, role | transcript). The roles differ, so that one side's proof cannot be
+// reflected as the other's.
 void prove(const Secret& secret, std::string_view role, const uint8_t* transcript, uint8_t* out) {
   crypto_auth_hmacsha256_state state;
   crypto_auth_hmacsha256_init(&state, secret.data(), secret.size());
@@ -121,7 +122,7 @@ Status closed_early() {
                "connection closed while authenticating (was it expected, with the same secret?)");
 }
 
-// Waits for `events`; false once the deadline has passed.
+// Waits for `events`. Returns false once the deadline has passed.
 bool wait_ready(int fd, short events, TimePoint deadline) {
   for (TimePoint now = steady_clock().now(); now < deadline; now = steady_clock().now()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();

@@ -28,26 +28,26 @@ namespace hetccl::net {
 using Secret = std::vector<uint8_t>;  // 32 bytes
 inline constexpr size_t kSecretBytes = 32;
 
-/// What an end of a connection must know.
+/// The secret that an end of a connection must know.
 struct Key {
   Secret secret;
-  uint64_t file_tag = 0;  ///< which HETCCL_SECRET_FILE is mixed in; 0: none. No secret.
+  uint64_t file_tag = 0;  ///< identifies the HETCCL_SECRET_FILE mixed in; 0: none. Not secret.
 };
 /// Null: connections are plain.
 using Encryption = std::shared_ptr<const TlsContext>;
 
-/// Who dials, and for what.
+/// Identifies the dialer and its purpose.
 struct Hello {
-  /// One number per user of this file: 1 control plane, 2 transport/tcp, 3 transport/verbs, 4
+  /// A number for each user of this file: 1 control plane, 2 transport/tcp, 3 transport/verbs, 4
   /// transport/ncclnet.
   uint32_t purpose = 0;
   uint32_t index = 0;  ///< e.g. which stream of a channel
   uint64_t communicator = 0;
   int32_t rank = -1;  ///< of the dialer
-  int32_t to = -1;    ///< the rank it wants, where several share a listener
+  int32_t to = -1;    ///< the rank it wants, if several share a listener
 };
 
-/// Sizes of what travels.
+/// Sizes of the messages.
 inline constexpr size_t kTermsBytes = 4 + 8;
 inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kProofBytes = 32;
@@ -58,36 +58,36 @@ inline constexpr size_t kChallengeBytes = kTermsBytes + kNonceBytes + kProofByte
 Secret random_secret();
 void random_bytes(void* out, size_t bytes);
 
-/// HMAC-SHA256(secret, data), for proofs that do not travel over a socket; and its comparison in
-/// constant time.
+/// HMAC-SHA256(secret, data), for proofs that are not sent over a socket, and its constant-time
+/// comparison.
 using Mac = std::array<uint8_t, 32>;
 Mac authenticate(const Secret& secret, const void* data, size_t bytes);
 bool same(const Mac& a, const Mac& b);
 
 enum class HandshakeState { InProgress, Done, Failed };
 
-/// What both sides' state machines share: the bytes exchanged so far, over a non-blocking socket,
+/// Shared by both sides' state machines: the bytes exchanged so far, over a non-blocking socket,
 /// and the encryption that follows.
 class HandshakeBuffer {
  public:
   enum class Step { Complete, Blocked, Failed };
-  /// Receives or sends until `end` bytes of the buffer are done, without blocking.
+  /// Receives or sends, without blocking, until `end` bytes of the buffer are done.
   Step receive(int fd, size_t end);
   Step send(int fd, size_t end);
   Step fail(Status status);
-  /// TLS under a key that both ends derive from the secret and all that was said; Complete at once
-  /// where `encryption` is null.
+  /// Starts TLS under a key that both ends derive from the secret and the transcript. Complete at
+  /// once if `encryption` is null.
   Step encrypt(int fd, const Encryption& encryption, Tls::Side side);
-  /// To be called while the secret is at hand.
+  /// Call while the secret is at hand.
   void derive_tls_key(const Secret& secret);
   [[nodiscard]] uint8_t* data() { return bytes_.data(); }
   [[nodiscard]] const Status& failure() const { return failure_; }
-  /// What `encrypt` waits for; 0 before it.
+  /// Returns the poll events that `encrypt` waits for; 0 before it.
   [[nodiscard]] short tls_events() const { return tls_ ? tls_->events() : short{0}; }
   [[nodiscard]] std::unique_ptr<Tls> take_tls() { return std::move(tls_); }
 
  private:
-  std::array<uint8_t, 256> bytes_{};  // hello, challenge, the dialer's proof, the proof expected
+  std::array<uint8_t, 256> bytes_{};  // hello, challenge, the dialer's proof, the expected proof
   size_t done_ = 0;
   Status failure_;
   Tls::Key tls_key_{};
@@ -99,32 +99,33 @@ class HandshakeBuffer {
 class ListenHandshake {
  public:
   using State = HandshakeState;
-  /// `key_of(hello)` returns the key to demand, or null when nobody expects that hello (which then
-  /// fails).
+  /// Returns the key to demand, or null if nobody expects that hello, which then fails.
   using KeyLookup = std::function<const Key*(const Hello&)>;
 
-  /// With `park_unknown` a hello that nobody expects yet does not fail: it stays InProgress, with
-  /// `parked()`, and the next `advance` asks again. The user bounds number and time of such.
+  /// With `park_unknown`, a hello that nobody expects yet does not fail: it stays InProgress, with
+  /// `parked()`, and the next `advance` looks again. The user must bound their number and time.
   explicit ListenHandshake(Encryption encryption = nullptr, bool park_unknown = false)
       : encryption_(std::move(encryption)), park_unknown_(park_unknown) {}
 
-  /// Reads and writes what it can without blocking. Reads no byte beyond the handshake.
+  /// Reads and writes without blocking. Reads no byte beyond the handshake.
   State advance(int fd, const KeyLookup& key_of);
-  /// After Done: the wire over `fd`.
+  /// After Done: returns the wire over `fd`.
   Wire wire(Fd fd) { return Wire(std::move(fd), buffer_.take_tls()); }
-  /// After Done, or when `parked` (not proven yet) or `proven`.
+  /// Valid after Done, or if `parked` (not proven yet) or `proven`.
   [[nodiscard]] const Hello& hello() const { return hello_; }
-  /// The hello is known, its secret is not yet: only the user's next `advance` can help.
+  /// Returns whether the hello is known but its key is not: only the user's next `advance` can
+  /// help.
   [[nodiscard]] bool parked() const { return parked_; }
-  /// A whole hello has come: not one who connects and says nothing.
+  /// Returns whether a whole hello has come, unlike from a peer that connects and stays silent.
   [[nodiscard]] bool greeted() const { return phase_ != Phase::Greeting; }
-  /// The other end knows the secret.
+  /// Returns whether the peer knows the secret.
   [[nodiscard]] bool proven() const { return proven_; }
-  /// The other end knows the job's id, but has another HETCCL_SECRET_FILE. Not proven.
+  /// Returns whether the peer knows the job's id but has another HETCCL_SECRET_FILE. It is not
+  /// proven then.
   [[nodiscard]] bool other_file() const { return other_file_; }
-  /// After Failed. InvalidUsage where the ends are set differently.
+  /// Valid after Failed. InvalidUsage if the ends' settings differ.
   [[nodiscard]] const Status& failure() const { return buffer_.failure(); }
-  /// What `advance` waits for: POLLIN or POLLOUT; 0 while parked.
+  /// Returns the poll events that `advance` waits for: POLLIN or POLLOUT; 0 while parked.
   [[nodiscard]] short events() const;
 
  private:
@@ -149,14 +150,14 @@ class DialHandshake {
   using State = HandshakeState;
   DialHandshake(const Hello& hello, Key key, Encryption encryption);
   State advance(int fd);
-  /// After Done: the wire over `fd`.
+  /// After Done: returns the wire over `fd`.
   Wire wire(Fd fd) { return Wire(std::move(fd), buffer_.take_tls()); }
-  /// After Failed: InvalidUsage where the ends are set differently, else RemoteError. Anybody may
-  /// have said so who answers at that address, unless the other end is `proven`.
+  /// Valid after Failed: InvalidUsage if the ends' settings differ, else RemoteError. Unless the
+  /// peer is `proven`, anyone at that address may have caused it.
   [[nodiscard]] const Status& failure() const { return buffer_.failure(); }
-  /// The other end knows the secret.
+  /// Returns whether the peer knows the secret.
   [[nodiscard]] bool proven() const { return proven_; }
-  /// What `advance` waits for: POLLIN or POLLOUT.
+  /// Returns the poll events that `advance` waits for: POLLIN or POLLOUT.
   [[nodiscard]] short events() const;
 
  private:
@@ -169,13 +170,13 @@ class DialHandshake {
   HandshakeBuffer buffer_;
   Phase phase_ = Phase::Greeting;
   Encryption encryption_;
-  Status disagreement_;  // proven, and told once the other end has the proof too
+  Status disagreement_;  // proven; reported once the peer has the proof, too
   bool proven_ = false;
 };
 
-/// The dialer's side, blocking until `deadline`. RemoteError "does not know this job's secret" on a
-/// wrong proof. `proven`, unless null: whether the other end has proven that it knows the secret,
-/// so that another attempt would fail in the same way.
+/// Runs the dialer's side, blocking until `deadline`. Returns RemoteError "does not know this job's
+/// secret" for a wrong proof. Sets `proven` (may be null) if the peer has proven that it knows the
+/// secret; another attempt would then fail the same way.
 Result<Wire> dial_handshake(Fd fd, const Hello& hello, const Key& key, const Encryption& encryption,
                             TimePoint deadline, bool* proven = nullptr);
 

@@ -73,7 +73,7 @@ Encryption tls() {
   return std::move(made).value();
 }
 
-// What both ends come to, with these keys and settings.
+// The outcome at both ends, with these keys and settings.
 struct Outcome {
   Result<Wire> dialled = Status();
   State listened = State::Failed;
@@ -186,7 +186,7 @@ TEST_CASE("a forged proof fails though the challenge was answered in form") {
   const Key key{random_secret()};
   ListenHandshake handshake;
   fake::Thread stranger([&] {
-    // A real hello, recorded; the challenge to it is new, so the recorded proof no longer fits.
+    // Replays a real hello: the new challenge makes the recorded proof invalid.
     Pair recorded;
     Wire dialled;
     fake::Thread once([&] {

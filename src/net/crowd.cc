@@ -35,7 +35,7 @@ Crowd::Seat::~Seat() {
 }
 
 Crowd::Seat Crowd::add(uint64_t name, uint64_t source) {
-  Seat seat(*this, name, source);  // takes back what is half done
+  Seat seat(*this, name, source);  // undoes a partial insertion
   all_.insert(name);
   by_source_[source].insert(name);
   return seat;

@@ -1,5 +1,5 @@
-// Which unproven connection a crowded listener drops, so that a flood of strangers keeps no rank
-// out.
+// Chooses which unproven connection a crowded listener drops, so that a flood of strangers cannot
+// keep a rank out.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,14 @@
 
 namespace hetccl::net {
 
-/// Whom connections of one address are counted for: an IPv4 address, or the /64 of an IPv6 one,
-/// which a single host may own.
+/// Returns the source that connections of an address count for: an IPv4 address, or the /64 of an
+/// IPv6 one, because one host may own all of it.
 uint64_t source_of(const SocketAddress& address);
 
-/// The connections of one listener that are to prove themselves, by age. Not thread-safe; outlives
-/// its seats.
+/// The unproven connections of one listener, by age. Not thread-safe; must outlive its seats.
 class Crowd {
  public:
-  /// One connection's seat, given back when it is destroyed or assigned to.
+  /// One connection's seat, returned when destroyed or assigned to.
   class Seat {
    public:
     Seat() = default;
@@ -39,12 +38,12 @@ class Crowd {
 
   /// `limit`: of all connections. A source with more than an eighth of it is dropped from first.
   explicit Crowd(size_t limit) : share_(limit / 8) {}
-  /// For a younger connection than all before; `name`, which grows, is returned by `next_to_drop`.
+  /// Adds the youngest connection so far. `name` must grow; `next_to_drop` returns it.
   [[nodiscard]] Seat add(uint64_t name, uint64_t source);
-  /// The oldest connection of the source that holds the most seats, if that is more than its
-  /// share; else the oldest of all. Nothing where there is none. A rank proves itself in one round
-  /// trip, so the oldest is a stranger: by age a flood meets only itself, as long as it takes
-  /// longer than a round trip to fill all seats.
+  /// Returns the oldest connection of the source with the most seats, if they exceed its share,
+  /// else the oldest of all; nothing if there is none. A rank proves itself in one round trip, so
+  /// the oldest is a stranger. A flood thus only displaces itself, unless it fills all seats within
+  /// a round trip.
   [[nodiscard]] std::optional<uint64_t> next_to_drop() const;
 
  private:

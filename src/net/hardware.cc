@@ -22,14 +22,14 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxLine = 4096;
 constexpr size_t kMaxName = 64;
 constexpr size_t kMaxDepth = 32;    // of PCI bridges
-constexpr int kMaxStacked = 4;      // interfaces on each other
+constexpr int kMaxStacked = 4;      // interfaces stacked on each other
 constexpr size_t kMaxEntries = 64;  // of a folder
 constexpr size_t kMaxCores = 8192;
 constexpr int kMaxNode = 1023;
 constexpr int64_t kMaxMbps = 1'000'000'000;
 constexpr int kEthernet = 1, kInfiniBand = 32;  // ARPHRD_
 
-// The first line of a file; "" where there is none.
+// Returns the first line of a file; "" if there is none.
 std::string line_of(const fs::path& path) {
   std::ifstream file(path);
   std::string line(kMaxLine, '\0');
@@ -52,8 +52,8 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, failure);
 }
 
-// Of a folder, in order, those that begin with `prefix`. (std::filesystem's iterators end the
-// process where there is no memory.)
+// Returns a folder's entries that begin with `prefix`, sorted. (std::filesystem's iterators end the
+// process if memory runs out.)
 std::vector<std::string> entries_of(const fs::path& folder, std::string_view prefix) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   std::vector<std::string> names;
@@ -68,7 +68,7 @@ std::vector<std::string> entries_of(const fs::path& folder, std::string_view pre
   return names;
 }
 
-// "pci0000:00", of a root, or "0000:00:01.0".
+// Matches a root, "pci0000:00", or a device, "0000:00:01.0".
 bool is_pci(std::string_view name) {
   if (name.starts_with("pci")) name.remove_prefix(3);
   return name.size() >= 7 && name.size() <= 20 && name.find(':') != name.npos &&
@@ -76,7 +76,7 @@ bool is_pci(std::string_view name) {
                      [](unsigned char c) { return std::isxdigit(c) != 0 || c == ':' || c == '.'; });
 }
 
-// Of a link in sysfs to a device.
+// Returns the place of a device from a link in sysfs.
 Place place_at(const fs::path& link) {
   std::error_code failure;
   const fs::path real = fs::canonical(link, failure);
@@ -99,7 +99,7 @@ Place place_at(const fs::path& link) {
   return place;
 }
 
-// "100 Gb/sec (4X EDR)"
+// Parses "100 Gb/sec (4X EDR)".
 int64_t rate_of_port(const fs::path& device) {
   const std::string line = line_of(device / "ports/1/rate");
   double gigabits = 0;
@@ -138,7 +138,7 @@ Hardware look_at(const std::string& interface, const std::string& sys, int stack
 
 using Cores = std::bitset<kMaxCores>;
 
-// "0-3,8"; nothing where it is something else.
+// Parses "0-3,8"; returns nothing for anything else.
 std::optional<Cores> parse_cores(std::string_view text) {
   Cores cores;
   while (!text.empty()) {
@@ -186,7 +186,7 @@ Place place_of_rank(std::string_view pci_address) {
 }
 
 Distance distance_between(const Place& device, const Place& card) {
-  // A switch is a port up and one down for each device: four steps from one device to the other.
+  // A switch has one port up and one down for each device: four steps from one device to the other.
   constexpr size_t kOneSwitch = 4;
   if (!device.known() && !device.cores.empty()) return distance_from_cores(device.cores, card);
   if (!device.known() || !card.known()) return kSystem;

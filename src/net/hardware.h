@@ -1,5 +1,5 @@
-// Finds where a network card or a GPU sits, and what an interface is, in sysfs. All
-// of it is bounded and checked; what cannot be read is unknown.
+// Finds the place of a NIC or a GPU, and the kind of an interface, in sysfs. Everything is bounded
+// and checked; what cannot be read is unknown.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hetccl::net {
 
-/// A place on the host's buses. A process's has cores alone.
+/// A place on the host's buses. A process's place only has cores.
 struct Place {
   std::vector<std::string> path;  ///< PCI, from the root: "pci0000:00", "0000:00:01.0", ...
   int numa_node = -1;             ///< -1: unknown
@@ -17,38 +17,39 @@ struct Place {
   [[nodiscard]] bool known() const { return !path.empty(); }
 };
 
-/// How far data travels between two devices of a host, in NCCL's order.
+/// The distance of two devices of a host, in NCCL's order.
 enum Distance : int {
-  kNear = 0,     ///< nothing is between them, or there is only one card
+  kNear = 0,     ///< nothing is between them, or there is only one NIC
   kSwitch = 1,   ///< one PCIe switch
   kBridges = 2,  ///< several PCIe bridges
   kRoot = 3,     ///< the root complex
   kNode = 4,     ///< the interconnect within a NUMA node
-  kSystem = 5,   ///< that between NUMA nodes; also where a place is unknown
+  kSystem = 5,   ///< between NUMA nodes, or a place is unknown
 };
 
 /// The kind of an interface.
 struct Hardware {
-  Place place;           ///< of a bond its first card's
-  std::string beneath;   ///< the interface that carries it: eth0 of eth0.100; else its own name
+  Place place;           ///< of a bond: its first NIC's
+  std::string beneath;   ///< the interface that carries it, as eth0 of eth0.100; else its own name
   std::string rdma;      ///< its RDMA device, "mlx5_0"; "" where it has none
-  int64_t mbps = 0;      ///< as its driver states it; 0: unknown
+  int64_t mbps = 0;      ///< as its driver states; 0: unknown
   bool is_card = false;  ///< no bridge, tunnel or loopback
-  bool is_bond = false;  ///< of several cards
+  bool is_bond = false;  ///< of several NICs
 };
 
-/// `sys` is where sysfs is mounted.
+/// `sys` is the mount point of sysfs.
 Hardware hardware_of(const std::string& interface, const std::string& sys = "/sys");
 /// Finds the PCI device with that address, "0000:3b:00.0".
 Place place_of_bus(std::string_view pci_address, const std::string& sys = "/sys");
 /// Finds the PCI device of a folder in sysfs, which may be a link.
 Place place_of_folder(const std::string& folder);
-/// Finds a rank's device. "": the rank is on the host, next to the cores that it may use.
+/// Finds a rank's device. "": the rank is on the host, at the cores that it may use.
 Place place_of_rank(std::string_view pci_address);
 
 /// `device` may be a process.
 [[nodiscard]] Distance distance_between(const Place& device, const Place& card);
-/// From the cores that a process may use, "0-3,8": near where one of them is next to the card.
+/// Returns the distance from the cores of a process, "0-3,8": near if one of them is next to the
+/// NIC.
 [[nodiscard]] Distance distance_from_cores(std::string_view cores, const Place& card);
 
 }  // namespace hetccl::net

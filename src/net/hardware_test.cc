@@ -31,7 +31,7 @@ TEST_CASE("a card's distance from a GPU follows the bridges between them, and NU
   sys.add_device("pci0000:17/0000:17:02.0/0000:20:00.0", 0, "0-3");
   sys.add_device("pci0000:30/0000:30:00.0", 0, "0-3");
   sys.add_device(kSwitch1 + "0000:b2:00.0", 1, "4-7");
-  const Place device = gpu(sys, "0000:1A:00.0");  // as CUDA writes it
+  const Place device = gpu(sys, "0000:1A:00.0");  // CUDA's spelling
   REQUIRE(device.known());
   CHECK(device.numa_node == 0);
   const auto to = [&](const std::string& bus) { return distance_between(device, gpu(sys, bus)); };
@@ -95,7 +95,7 @@ TEST_CASE("an interface's card: its rate, its RDMA device, and what is no card")
   CHECK(look(sys, "eth0").place.path == std::vector<std::string>{"pci0000:00", "0000:00:03.0"});
   sys.add_interface("ib0", "pci0000:00/0000:00:03.0", 32, -1);
   CHECK(look(sys, "ib0").is_card);
-  CHECK(look(sys, "ib0").mbps == 100'000);  // of its port
+  CHECK(look(sys, "ib0").mbps == 100'000);  // the port's rate
   sys.add_interface("lo", "", 772, 0);
   CHECK_FALSE(look(sys, "lo").is_card);
   sys.add_interface("virbr0", "", 1, 10'000);
@@ -127,7 +127,7 @@ TEST_CASE("what sysfs says is believed within bounds") {
   CHECK(look(sys, "eth0").mbps == 0);
   sys.write("class/net/eth0/speed", std::string(10'000, '9'));
   CHECK(look(sys, "eth0").mbps == 0);
-  // Interfaces that lie on each other in a circle.
+  // Interfaces stacked on each other in a circle.
   fs::create_directories(sys.root / "class/net/eth0/lower_eth1");
   fs::create_directories(sys.root / "class/net/eth1/lower_eth0");
   CHECK_FALSE(look(sys, "eth0").place.known());

@@ -1,4 +1,4 @@
-// Which network interfaces of this host hetccl may use, in which order.
+// Chooses and orders the network interfaces of this host that hetccl may use.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ namespace hetccl::net {
 
 namespace {
 
-// 0: a network; 1: a bridge that only this host's containers see; 2: loopback.
+// Returns 0 for a network, 1 for a bridge that only this host's containers see, 2 for loopback.
 int remoteness(const Interface& interface) {
   if (interface.loopback) return 2;
   return interface.name.starts_with("docker") ? 1 : 0;
@@ -42,7 +42,7 @@ bool usable(const ifaddrs& entry, const Config& config) {
   return !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-// Counts a netmask's bits; 0 where there is none.
+// Counts a netmask's bits; 0 if there is none.
 int prefix_of(const ifaddrs& entry) {
   if (entry.ifa_netmask == nullptr) return 0;
   const bool v6 = entry.ifa_addr->sa_family == AF_INET6;
@@ -123,7 +123,7 @@ std::vector<Interface> cards_among(const std::vector<Interface>& all, const Conf
                [](const Interface& one) { return one.hardware.is_card; });
   const auto is_real = [](const Interface& one) { return one.hardware.place.known(); };
   if (std::any_of(found.begin(), found.end(), is_real)) std::erase_if(found, std::not_fn(is_real));
-  // eth0 and eth0.100 are one card.
+  // eth0 and eth0.100 are one NIC.
   std::map<std::string, std::string> first_of;
   std::erase_if(found, [&](const Interface& one) {
     return first_of.try_emplace(one.hardware.beneath, one.name).first->second != one.name;

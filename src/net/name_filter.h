@@ -1,4 +1,4 @@
-// Which interfaces or devices of a host a setting admits.
+// Decides which interfaces or devices of a host a setting admits.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class NameFilter {
       text.remove_prefix(std::min(end + 1, text.size()));
     }
   }
-  /// What the user named is wanted whatever its kind.
+  /// Returns whether the user named what to use; then its kind does not matter.
   [[nodiscard]] bool names_what_it_wants() const { return !excludes_ && !names_.empty(); }
   [[nodiscard]] bool allows(std::string_view name) const {
     if (names_.empty()) return true;

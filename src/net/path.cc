@@ -13,8 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kProbes = 3;
-constexpr int64_t kLongest = 32'767;  // seconds, that the kernel takes
-// A probe of a closed window, of which the next follows only after twice the time, may be lost.
+constexpr int64_t kLongest = 32'767;  // seconds, the kernel's limit
+// Probes of a closed window that may be lost; each follows after twice the time.
 constexpr int kLostWindowProbes = 3;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Whether packets reach the other end of a connection: whatever its process does, its kernel
-// answers.
+// Checks whether packets reach the other end of a connection. Its kernel answers, whatever its
+// process does.
 #pragma once
 
 #include <chrono>
@@ -8,21 +8,21 @@
 
 namespace hetccl::net {
 
-/// Has the kernel end a connection on which nothing moves, once the other end's host has answered
-/// no probe for about `liveness` (whole seconds, two at least).
+/// Makes the kernel close an idle connection once the peer's host has answered no probe for about
+/// `liveness` (whole seconds, at least two).
 void keep_alive(int fd, std::chrono::milliseconds liveness);
 
-/// Has the socket take no more than `bytes` that it has not sent yet: beside connections by faster
-/// cards, a queue of megabytes in a slow one would end long after theirs.
+/// Limits the unsent bytes that the socket holds: next to faster NICs, a queue of megabytes on a
+/// slow one would finish long after theirs.
 void limit_unsent(int fd, int bytes);
 
-/// The same of a connection with data on its way, for which TCP sends no probes and repeats itself
-/// for a quarter of an hour. TCP_USER_TIMEOUT would also end one whose reader is late, which is no
-/// fault. One thread at a time.
+/// Watches a connection with data in flight, for which TCP sends no keep-alive probes and
+/// retransmits for a quarter of an hour. TCP_USER_TIMEOUT would also close a connection whose
+/// reader is slow, which is no fault. One thread at a time.
 class Path {
  public:
-  /// For how long, by the looks so far, the other end's host has acknowledged nothing of what was
-  /// sent; zero while it answers.
+  /// Returns how long, by the calls so far, the peer's host has acknowledged none of the sent data;
+  /// zero while it answers.
   Duration silence(int fd, TimePoint now);
 
  private:

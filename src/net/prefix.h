@@ -7,7 +7,7 @@
 
 namespace hetccl::net {
 
-/// Whether the first `bits` of both are the same.
+/// Returns whether the first `bits` of both are equal.
 inline bool share_prefix(const uint8_t* one, const uint8_t* other, size_t bits) {
   const size_t whole = bits / 8, rest = bits % 8;
   if (!std::equal(one, one + whole, other)) return false;

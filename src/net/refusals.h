@@ -1,4 +1,4 @@
-// Says in the log whom a listener turned away, without letting strangers fill it.
+// Logs connections that a listener turned away, without letting strangers fill the log.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace hetccl::net {
 
-/// A few refusals at once, then one line per period, which counts those not shown. One thread at a
+/// Logs a few refusals at once, then one line per period, which counts the others. One thread at a
 /// time.
 class Refusals {
  public:
-  /// `listener` names it in the lines: "the coordinator". `clock` must outlive this.
+  /// `listener` is its name in the log: "the coordinator". `clock` must outlive this.
   Refusals(std::string listener, const Log& log, const Clock& clock = steady_clock())
       : listener_(std::move(listener)), log_(log), clock_(clock) {}
 
-  /// A connection `from` an address was refused, because of `why`.
+  /// Notes that a connection `from` an address was refused because of `why`.
   void add(const std::string& from, const std::string& why);
 
  private:

@@ -1,4 +1,4 @@
-// When somebody who waits for a peer says so in the log: a wait of a minute must not be silent.
+// Times log lines of a thread that waits for a peer, so that a wait of a minute is not silent.
 #pragma once
 
 #include <chrono>
@@ -8,24 +8,24 @@
 
 namespace hetccl::net {
 
-/// Due after ten seconds of waiting, and again every ten. One thread at a time.
+/// Due after ten seconds of waiting, and every ten after that. One thread at a time.
 class Reminder {
  public:
   static constexpr std::chrono::seconds kPeriod{10};
-  /// The wait begins now.
+  /// Starts the wait.
   explicit Reminder(const Clock& clock = steady_clock())
       : clock_(clock), begin_(clock.now()), next_(begin_ + kPeriod) {}
 
-  /// True once per period: the caller logs for what it waits.
+  /// Returns true once per period; the caller then logs what it waits for.
   [[nodiscard]] bool is_due() {
     const TimePoint now = clock_.now();
     if (now < next_) return false;
     next_ = now + kPeriod;
     return true;
   }
-  /// When it is due.
+  /// Returns when it is due next.
   [[nodiscard]] TimePoint next() const { return next_; }
-  /// How long the wait has taken, in whole seconds.
+  /// Returns how long the wait has lasted, in whole seconds.
   [[nodiscard]] int64_t seconds() const {
     return std::chrono::floor<std::chrono::seconds>(clock_.now() - begin_).count();
   }
@@ -36,7 +36,7 @@ class Reminder {
   TimePoint next_;
 };
 
-/// What a user does where ranks do not reach each other's ports: the end of a log line or an error.
+/// The remedy if ranks do not reach each other's ports: the end of a log line or error.
 inline constexpr const char* kReachRemedy =
     "open the ports of HETCCL_PORT_RANGE in every host's firewall, or choose an interface that all "
     "hosts reach with HETCCL_SOCKET_IFNAME";

@@ -1,4 +1,4 @@
-// Addresses that people write.
+// Resolves addresses that people write.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace hetccl::net {
 
-/// The addresses of "host:port", "10.0.0.1:4711" or "[::1]:4711", in the resolver's order. Waits
-/// for the resolver. InvalidArgument says what is wrong with the text, or that the name is unknown.
+/// Returns the addresses of "host:port", "10.0.0.1:4711" or "[::1]:4711", in the resolver's order.
+/// Blocks for the resolver. Returns InvalidArgument for a malformed text or an unknown name.
 Result<std::vector<SocketAddress>> resolve(const std::string& place);
 
 }  // namespace hetccl::net

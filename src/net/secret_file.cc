@@ -13,7 +13,7 @@ namespace hetccl::net {
 
 namespace {
 
-// HKDF (RFC 5869) by its two steps: extract with this salt, expand with one block's label.
+// HKDF (RFC 5869) in its two steps: extract with this salt, expand with one block's label.
 constexpr std::string_view kSalt = "hetccl secret file, version 1   ";
 static_assert(kSalt.size() == kSecretBytes);
 constexpr std::string_view kKeyLabel = "hetccl job key";
@@ -43,7 +43,7 @@ Status check_file(const std::string& path, const struct stat& info) {
 }  // namespace
 
 Result<Secret> read_secret_file(const std::string& path) {
-  // Without O_NONBLOCK a FIFO of that name would hold the process up.
+  // O_NONBLOCK: a FIFO of that name would block the process.
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return refuse(path, std::strerror(errno));
   struct stat info{};
@@ -72,7 +72,7 @@ Key job_key(const Secret& id_secret, const Secret& file_secret) {
   const Mac tag = expand(file_secret, kTagLabel, id_secret);
   Key mixed{Secret(key.begin(), key.end()), 0};
   std::memcpy(&mixed.file_tag, tag.data(), sizeof mixed.file_tag);
-  mixed.file_tag |= 1;  // 0 says that there is none
+  mixed.file_tag |= 1;  // 0 means none
   return mixed;
 }
 

@@ -20,10 +20,10 @@ namespace {
 constexpr uint8_t kFamilyV4 = 1;
 constexpr uint8_t kFamilyV6 = 2;
 constexpr size_t kAddressOffset = 4;
-// A firewall or a container's network may refuse for a moment; who listened listens no more.
+// A firewall or a container's network may refuse for a moment; after this, nobody listens any more.
 constexpr std::chrono::seconds kNobodyListens(3);
-// The kernel repeats what a full backlog or a firewall has swallowed after 1, 3, 7, ... seconds: a
-// new attempt is heard sooner.
+// The kernel repeats a lost connection request after 1, 3, 7, ... seconds, so a new attempt is
+// answered sooner.
 constexpr std::chrono::seconds kLongestAttempt(2);
 constexpr int kPortTries = 32;
 
@@ -37,14 +37,14 @@ uint16_t port_of(const sockaddr_storage& storage) {
                    : reinterpret_cast<const sockaddr_in&>(storage).sin_port);
 }
 
-// Milliseconds until `deadline` for poll(2), rounded up so that a wait never ends early; at least
-// 0.
+// Returns the milliseconds until `deadline` for poll(2), at least 0, rounded up so that a wait
+// never ends early.
 int poll_timeout(TimePoint deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock().now());
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
 }
 
-// Waits for `events`; false once the deadline has passed.
+// Waits for `events`. Returns false once the deadline has passed.
 bool wait_for(int fd, short events, TimePoint deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
@@ -67,15 +67,16 @@ void set_no_delay(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// Bound to its device, packets leave by the card whatever the routing table says. Without the right
-// to that (before Linux 5.7 it is root's), the source address and the table decide. An errno or 0.
+// Binds to the NIC's device, so that packets leave by it whatever the routing table says. Without
+// that right (before Linux 5.7 only root has it), the source address and the table decide. Returns
+// an errno or 0.
 int bind_to_card(int fd, const Route& route) {
   if (!route.from) return 0;
   if (!route.card.empty()) {
     const auto length = static_cast<socklen_t>(route.card.size() + 1);
     ::setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, route.card.c_str(), length);
   }
-  const int on = 1;  // the port is chosen with the other end's address: there are enough
+  const int on = 1;  // the port is chosen with the peer's address, so there are enough
   ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
   return ::bind(fd, generic(route.from->storage), route.from->length()) == 0 ? 0 : errno;
 }
@@ -103,7 +104,7 @@ Result<PortRange> parse_port_range(const std::string& text) {
   return range;
 }
 
-// Binds to `address` and listens; returns 0 or the errno.
+// Binds to `address` and listens. Returns 0 or the errno.
 int try_listen(SocketAddress address, bool only_v6, Listener* out) {
   const int family = address.storage.ss_family;
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -124,14 +125,14 @@ int try_listen(SocketAddress address, bool only_v6, Listener* out) {
   return 0;
 }
 
-// The same at every address of `family`.
+// Listens at every address of `family`.
 int try_listen(int family, bool only_v6, uint16_t port, Listener* out) {
   SocketAddress any;
   any.storage.ss_family = static_cast<sa_family_t>(family);
   return try_listen(any.with_port(port), only_v6, out);
 }
 
-// The same at one port of `addresses`; 0: one that the system chooses.
+// Listens at one port of `addresses`; 0: the system chooses it.
 int try_listen(const std::vector<SocketAddress>& addresses, uint16_t port, Listener* out) {
   Listener all{Fd(::epoll_create1(EPOLL_CLOEXEC)), port};
   if (!all.fd.valid()) return errno;
@@ -139,7 +140,7 @@ int try_listen(const std::vector<SocketAddress>& addresses, uint16_t port, Liste
   for (const SocketAddress& address : addresses) {
     Listener one;
     failure = try_listen(address.with_port(all.port), true, &one);
-    if (failure == EADDRNOTAVAIL) continue;  // one of IPv6 that is not in use yet, or no longer
+    if (failure == EADDRNOTAVAIL) continue;  // an IPv6 address that is not in use yet, or no longer
     if (failure != 0) return failure;
     epoll_event event{};
     event.events = EPOLLIN;
@@ -157,7 +158,7 @@ int try_listen(const Config& config, const std::vector<SocketAddress>& chosen, u
                Listener* out) {
   if (!chosen.empty()) {
     int failure = try_listen(chosen, port, out);
-    // The port that is free at one address may not be at the next.
+    // A port that is free at one address may be taken at the next.
     for (int i = 0; port == 0 && failure == EADDRINUSE && i < kPortTries; ++i)
       failure = try_listen(chosen, port, out);
     return failure;
@@ -165,7 +166,7 @@ int try_listen(const Config& config, const std::vector<SocketAddress>& chosen, u
   const bool only_v6 = config.socket_family == "inet6";
   int failure =
       config.socket_family == "inet" ? EAFNOSUPPORT : try_listen(AF_INET6, only_v6, port, out);
-  // A host without IPv6 (or a kernel that refuses dual stack) still has IPv4.
+  // A host without IPv6, or whose kernel refuses dual stack, still has IPv4.
   if (failure != 0 && failure != EADDRINUSE && failure != EACCES && !only_v6)
     failure = try_listen(AF_INET, false, port, out);
   return failure;
@@ -325,7 +326,7 @@ Result<Listener> listen(const Config& config) {
                       failure);
 }
 
-// One address that swallows packets must not eat the whole deadline where others would answer.
+// An address that swallows packets must not use up the deadline while others would answer.
 Connecting::Connecting(std::vector<Route> routes, TimePoint now)
     : routes_(std::move(routes)),
       heard_(now),
@@ -420,7 +421,7 @@ Result<Fd> accept(const Listener& listener) {
     set_no_delay(fd);
     return Fd(fd);
   }
-  // Only these say something of this host; all others are the fate of one stranger's connection.
+  // Only these errors concern this host; all others concern one peer's connection.
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
     return system_error("accepting a connection", errno);
   return Fd();

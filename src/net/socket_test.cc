@@ -106,7 +106,7 @@ TEST_CASE("connect tries again while refused, and skips an address that does not
     CHECK_MESSAGE(again.ok(), again.status().message());
     if (again.ok()) late = std::move(again).value();
   });
-  // 192.0.2.0/24 (TEST-NET-1) is never anybody's.
+  // Nobody has an address of 192.0.2.0/24 (TEST-NET-1).
   auto fd = connect({v4("192.0.2.1", 9), v4("127.0.0.1", port)}, after(fake::kHangMs));
   starter.join();
   CHECK_MESSAGE(fd.ok(), fd.status().message());
@@ -197,7 +197,7 @@ TEST_CASE("with HETCCL_SOCKET_IFNAME a port is open at the addresses of those in
     CHECK(::poll(&entry, 1, 60'000) == 1);
     CHECK(accept(listener.value())->valid());
     CHECK_FALSE(accept(listener.value())->valid());
-    // It reaches this host too, but is no address of the interface.
+    // It reaches this host, too, but is no address of the interface.
     const auto other = connect({v4("127.0.0.2", listener->port)}, after(100));
     CHECK(other.status().message().find("Connection refused") != std::string::npos);
   }

@@ -16,12 +16,12 @@ namespace hetccl::net {
 
 namespace {
 
-// The connection's own handshake (auth.h) has told both ends which key is meant.
+// The handshake of auth.h has told both ends which key to use.
 constexpr std::string_view kIdentity = "hetccl";
 constexpr const char* kCiphers = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr uint8_t kSha256Suite[2] = {0x13, 0x01};  // fixes the hash that goes with the key
-// What is encrypted before the socket is offered it: a system call for each 16 KiB record would
-// cost as much as the encryption.
+// Encrypts this much before writing to the socket: a system call for each 16 KiB record would cost
+// as much as the encryption.
 constexpr size_t kBatchBytes = 64 << 10;
 constexpr size_t kReadBytes = 72 << 10;
 constexpr size_t kMaxHandshakeBytes = 16 << 10;
@@ -37,7 +37,7 @@ std::string last_error() {
 
 }  // namespace
 
-// What OpenSSL calls: the socket below, and the key.
+// Callbacks of OpenSSL: the socket below, and the key.
 struct TlsCallbacks {
   static int read(BIO* bio, char* out, int bytes) {
     auto* tls = static_cast<Tls*>(BIO_get_data(bio));
@@ -100,8 +100,8 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::create() {
   const auto failed = [] {
     return error(ErrorCode::SystemError, "preparing TLS: %s", last_error().c_str());
   };
-  // Whichever call comes first decides: nothing runs at exit (the host process may be gone half by
-  // then), and no configuration file changes what is below.
+  // The first call decides: nothing runs at exit (the host process may be half gone by then), and
+  // no configuration file changes the settings below.
   if (OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_NO_LOAD_CONFIG, nullptr) != 1)
     return failed();
   std::shared_ptr<TlsContext> made(new TlsContext);
@@ -148,11 +148,11 @@ Result<std::unique_ptr<Tls>> Tls::create(const TlsContext& context, Side side, c
   SSL_set_bio(tls->ssl_, bio, bio);
   SSL_set_app_data(tls->ssl_, tls.get());
   if (side == Side::Dialer) {
-    // Nor is any certificate good enough: a listener that does not use the key is refused.
+    // Refuse certificates, too: a listener must use the key.
     SSL_set_verify(tls->ssl_, SSL_VERIFY_PEER, nullptr);
     SSL_set_connect_state(tls->ssl_);
   } else {
-    SSL_set_accept_state(tls->ssl_);  // has no certificate: a dialer must use the key
+    SSL_set_accept_state(tls->ssl_);  // no certificate: a dialer must use the key
   }
   return tls;
 }
@@ -174,7 +174,7 @@ Io Tls::handshake(int fd) {
     }
     const bool reads = SSL_get_error(ssl_, result) == SSL_ERROR_WANT_READ;
     const std::string why = reads ? "" : last_error();
-    const Io flushed = flush();  // an alert too
+    const Io flushed = flush();  // an alert, too
     if (ended_) return fail("the connection was cut while encryption was agreed on");
     if (!reads) return fail(why);
     if (handshake_bytes_ > kMaxHandshakeBytes)
@@ -210,7 +210,7 @@ Io Tls::write(int fd, std::span<const iovec> parts, size_t* written) {
   }
 }
 
-// Encrypts a batch of `parts` from the byte `skip` on, into `out_`.
+// Encrypts a batch of `parts`, from byte `skip` on, into `out_`.
 bool Tls::encrypt(std::span<const iovec> parts, size_t skip) {
   for (const iovec& part : parts) {
     const size_t skipped = std::min(skip, part.iov_len);
@@ -240,7 +240,7 @@ bool Tls::rekey() {
   return false;
 }
 
-// Moved: nothing is left.
+// Returns Moved if nothing is left.
 Io Tls::flush() {
   while (flushed_ < out_.size()) {
     const ssize_t sent =
@@ -271,7 +271,7 @@ Io Tls::read(int fd, std::span<const iovec> parts, size_t* got, bool from_socket
                                      part.iov_len - done, &bytes);
       if (result != 1) {
         const Io why = read_failure(result);
-        return *got > 0 ? Io::Moved : why;  // a failure is told by the next call
+        return *got > 0 ? Io::Moved : why;  // the next call reports a failure
       }
       done += bytes;
       *got += bytes;
@@ -282,7 +282,8 @@ Io Tls::read(int fd, std::span<const iovec> parts, size_t* got, bool from_socket
 
 Io Tls::read_failure(int result) {
   if (SSL_get_error(ssl_, result) == SSL_ERROR_WANT_READ) return Io::Blocked;
-  // An end without a word is as good as one with: every message and every leave is counted above.
+  // An end without a close alert is acceptable: messages and departures are counted by the layers
+  // above.
   if (ended_ || SSL_get_error(ssl_, result) == SSL_ERROR_ZERO_RETURN) return Io::Closed;
   if (errno_ != 0) return fail(std::strerror(errno_));
   return fail("what arrived was altered on the way: " + last_error());

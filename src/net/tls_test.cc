@@ -35,7 +35,7 @@ std::array<Fd, 2> socket_pair() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
-// Two ends, each with a socket to the man in the middle, who carries what they say.
+// Two ends whose sockets lead to a man in the middle, who carries their data.
 struct Ends {
   explicit Ends(uint64_t rekey_bytes = Tls::kRekeyBytes) : Ends(key(1), key(1), rekey_bytes) {}
   Ends(const Tls::Key& first, const Tls::Key& second, uint64_t rekey_bytes = Tls::kRekeyBytes) {
@@ -49,7 +49,7 @@ struct Ends {
       tls[i] = std::move(made).value();
     }
   }
-  // Carries what waits in the middle, at most `limit` bytes each way; keeps a copy.
+  // Carries data that waits in the middle, at most `limit` bytes each way, and keeps a copy.
   void carry(size_t limit = SIZE_MAX) {
     for (int from = 0; from < 2; ++from) {
       uint8_t bytes[4096];
@@ -68,7 +68,7 @@ struct Ends {
       if (sent > 0) waiting[from].erase(waiting[from].begin(), waiting[from].begin() + sent);
     }
   }
-  // True when both ends are done.
+  // Returns true when both ends are done.
   bool shake_hands(size_t bytes_at_once = SIZE_MAX) {
     Io states[2] = {Io::Blocked, Io::Blocked};
     for (int round = 0; round < 20'000; ++round) {
@@ -205,7 +205,7 @@ TEST_CASE("a full socket blocks; what was offered is counted once it is in the k
     if (result == Io::Blocked) break;
   }
   CHECK(written < sent.size());
-  // All that was counted arrives though the sender goes without another call.
+  // All written data arrives, though the sender makes no further call.
   ends.wires[0].reset();
   size_t got = 0;
   Bytes received(sent.size());

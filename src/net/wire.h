@@ -1,4 +1,4 @@
-// A connected, authenticated, non-blocking socket, plain or encrypted: its users do not know which.
+// A connected, authenticated, non-blocking socket, plain or encrypted; users need not know which.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,19 +26,20 @@ class Wire {
   /// Closes.
   void reset();
 
-  /// Writes the parts in their order, as far as the socket takes them. `*written` counts what is in
-  /// the kernel's hands. The rest must be offered again first, with the same bytes. Moved where
-  /// anything was written; Blocked until the socket polls writable; Failed. `more` follows soon.
+  /// Writes the parts in order, as far as the socket takes them. `*written` counts the bytes in the
+  /// kernel. The rest must be offered again first, with the same bytes. Returns Moved if anything
+  /// was written; Blocked until the socket polls writable; Failed. `more`: another write follows
+  /// soon.
   Io write(std::span<const iovec> parts, size_t* written, bool more = false);
-  /// Fills the parts in their order, as far as bytes have come. Moved where any has; Blocked until
-  /// the socket polls readable; Closed; Failed.
+  /// Fills the parts in order with the bytes that have come. Returns Moved if any have; Blocked
+  /// until the socket polls readable; Closed; Failed.
   Io read(std::span<const iovec> parts, size_t* got) { return read(parts, got, true); }
-  /// The same of bytes that wait in this process already; at most some 64 KiB.
+  /// Like `read`, but only takes bytes that are already in this process, at most about 64 KiB.
   Io read_pending(std::span<const iovec> parts, size_t* got) { return read(parts, got, false); }
-  /// Bytes wait in this process, whatever the socket polls. Who stops reading before Blocked must
-  /// take these.
+  /// Returns whether bytes wait in this process, whatever the socket polls. A user that stops
+  /// reading before Blocked must take these.
   [[nodiscard]] bool pending() const { return tls_ != nullptr && tls_->pending(); }
-  /// After Failed: why.
+  /// Valid after Failed.
   [[nodiscard]] std::string failure() const;
 
  private:

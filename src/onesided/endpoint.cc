@@ -113,7 +113,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::create(comm::Runtime& runtime,
 }
 
 Status Endpoint::open() {
-  HETCCL_ASSIGN(device_, runtime_.device(runtime_.resolve_device(options_.device)));
+  device_name_ = runtime_.resolve_device(options_.device);
+  HETCCL_ASSIGN(device_, runtime_.device(device_name_));
   on_device_ = (device_->capabilities() & device::kHostAccessible) == 0;
   HETCCL_TRY(open_device_side());
   HETCCL_ASSIGN(keeper_, start_thread("hetccl-door", [this] { keep_door(); }));
@@ -199,16 +200,24 @@ Result<uint64_t> Endpoint::add_region(void* data, size_t bytes, uint32_t flags, 
   return regions_.add(std::move(region));
 }
 
-// Refuses host memory as a GPU's: the copies would fail and destroy the process's CUDA or HIP
-// context.
+// Refuses memory of another owner: a kernel that reads it would destroy the process's context.
 Status Endpoint::check_owner(const void* data, bool on_device) const {
-  const Status is_host = runtime_.host_pointers().check(data, "data");
-  if (!on_device) return is_host;
-  if (!is_host.ok() || runtime_.gpu_number(runtime_.resolve_device(options_.device)) < 0) return {};
-  return error(ErrorCode::InvalidArgument,
-               "data is the host's memory, and this endpoint is on %s: register it with "
-               "hetcclRegionHost",
-               device_->model().c_str());
+  const std::string gpu = runtime_.host_pointers().gpu_of(data);
+  // An adaptor's device may be another vendor's by name.
+  const bool is_anothers = gpu != device_name_ && gpu.starts_with(device_->vendor() + ":");
+  if (!gpu.empty() && (!on_device || is_anothers)) {
+    return error(ErrorCode::InvalidArgument,
+                 "data is memory of the GPU %s, and this endpoint takes memory of %s: make an "
+                 "endpoint with the device \"%s\" for it",
+                 gpu.c_str(), on_device ? device_name_.c_str() : "the host", gpu.c_str());
+  }
+  if (gpu.empty() && on_device && runtime_.gpu_number(device_name_) >= 0) {
+    return error(ErrorCode::InvalidArgument,
+                 "data is the host's memory, and this endpoint is on %s: register it with "
+                 "hetcclRegionHost",
+                 device_->model().c_str());
+  }
+  return {};
 }
 
 // Registers a region if possible. Unregistered memory moves as well, through registered buffers.
@@ -387,6 +396,7 @@ Result<Endpoint::Carrier> Endpoint::connect_channel(const Pair& pair, Link::Opti
       transport->registers() && memory != nullptr && memory->reaches(*transport);
   const int self = pair.session.rank();
   transport::PeerId id{pair.session.communicator(), self, 1 - self};
+  id.bus = device_->bus_id();
   const uint64_t window = std::min(mine.window_bytes, theirs.window_bytes) / kPage * kPage;
   if (options.shm_source != nullptr && lower::Ring::bytes_of_window(window) >= kLeastRing)
     id.window = window;

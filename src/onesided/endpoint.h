@@ -153,6 +153,7 @@ class Endpoint {
 
   comm::Runtime& runtime_;
   const EndpointOptions options_;
+  std::string device_name_;  // "cuda" has become "cuda:0"
   device::Device* device_ = nullptr;
   bool on_device_ = false;  // hosts cannot access its memory
   DeviceSide device_side_;

@@ -14,23 +14,23 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How long to look again before sleeping: about what a futex or poll wake-up costs.
+// Spin this long before sleeping: about the cost of a futex or poll wake-up.
 constexpr auto kSpin = microseconds(20);
-// The same of a device that announces nothing: about what a small collective takes there.
+// The same for a device that signals nothing: about the time of a small collective on it.
 constexpr auto kSilentSpin = microseconds(100);
-// Before that, how long to look without letting others run, which may take them milliseconds.
+// Spin this long before yielding, because other threads may take milliseconds.
 constexpr auto kEager = microseconds(2);
-// A device that writes flags silently (a GPU, the tests' fake) is looked at this often.
+// The polling interval for devices that write flags silently (a GPU, the tests' fake).
 constexpr auto kPollOnlySleep = microseconds(50);
-// Upper bound of one sleep, so that deadlines are seen.
+// The longest sleep, so that deadlines are seen.
 constexpr auto kLongestSleep = milliseconds(100);
-// A caller that does not drive looks again after this long at the latest.
+// The longest wait of a caller that does not drive, before it looks again.
 constexpr auto kHandoff = milliseconds(1);
-// The engine's thread leaves new work this long to a caller that comes to wait for it.
+// How long the engine's thread leaves new work to a caller that may come to wait for it.
 constexpr auto kGrace = microseconds(100);
-// A waiting caller calls the idle hook this often: another library's messages wait for it.
+// How often a waiting caller calls the idle hook, which another library's messages may need.
 constexpr auto kHookPeriod = microseconds(50);
-// What is not urgent is looked at this often.
+// The polling interval for work that is not urgent.
 constexpr auto kLeisure = milliseconds(1);
 
 thread_local int wheels_held = 0;
@@ -122,9 +122,9 @@ void Engine::notify_at_leisure() {
 }
 
 void Engine::exclusively(const std::function<void()>& change) {
-  // Nobody else drives: the change is safe, but whoever makes it might wait for itself elsewhere.
+  // A driver called this: the change is safe now, but elsewhere the caller might wait for itself.
   if (!require(!drive_mutex_.is_held(), "a driver asks for no turn of its own")) return change();
-  // In a destructor, since `change` may throw: drivers would stand aside for ever.
+  // Unlock in a destructor: if `change` throws, drivers would otherwise stand aside for ever.
   struct Turn {
     explicit Turn(Engine& owner) : engine(owner) {
       engine.changers_.fetch_add(1, std::memory_order_seq_cst);
@@ -180,7 +180,7 @@ bool Engine::drive_once() {
   return moved;
 }
 
-// What moves through a source that throws may be any communicator's.
+// A source may serve any communicator, so all are told if it throws.
 bool Engine::poll_sources() {
   bool moved = false;
   try {
@@ -201,8 +201,8 @@ bool Engine::poll(Seat& seat) const {
   }
 }
 
-// `holds`; where it does not, all that are driven learn that `invariant` is broken. With
-// drive_mutex_ held in that case.
+// If `holds` is false, tells all driven objects that `invariant` is broken; this requires
+// drive_mutex_.
 bool Engine::require(bool holds, const char* invariant) {
   if (holds) [[likely]]
     return true;
@@ -216,7 +216,7 @@ bool Engine::require(bool holds, const char* invariant) {
   return false;
 }
 
-// Without memory for that, the next exception is told.
+// If memory is short, the next exception is reported instead.
 void Engine::tell(Seat& seat) {
   if (!seat.told) seat.told = tell_caught(seat.on_exception);
 }
@@ -257,7 +257,7 @@ void Engine::call_idle_hook() {
   if (!has_hook_.load(std::memory_order_acquire)) return;
   const std::unique_lock lock(hook_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  const auto hook = idle_hook_;  // it may set another one
+  const auto hook = idle_hook_;  // the hook may set another one
   if (*hook) (*hook)();
 }
 
@@ -297,7 +297,7 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   if (done(context)) return true;
   if (!require(!drive_mutex_.is_held(), "a driver waits for no progress")) return false;
   callers_.fetch_add(1, std::memory_order_seq_cst);
-  // The engine's thread may be driving, even asleep: it leaves the wheel to a caller.
+  // The engine's thread may be driving, or asleep in it: wake it to hand over to a caller.
   if (sleeping_.load(std::memory_order_seq_cst)) waker_->ring();
   bool unfinished = true, left_some = true;
   uint64_t work = work_.load(std::memory_order_seq_cst);
@@ -327,7 +327,8 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   const bool finished = done(context);
   callers_.fetch_sub(1, std::memory_order_seq_cst);
   wake_queued();
-  // Work whose `notify` saw this caller, and so left the thread asleep, came after `work`.
+  // A `notify` that saw this caller left the thread asleep, and its work came after `work` was
+  // read.
   const bool forgotten = rests_.load(std::memory_order_seq_cst) &&
                          (left_some || leisurely_.load(std::memory_order_seq_cst));
   if (unfinished || forgotten || work != work_.load(std::memory_order_seq_cst)) wake_thread();
@@ -356,7 +357,7 @@ Engine::Pause Engine::drive_thread() {
            self->callers_.load(std::memory_order_seq_cst) > 0 || !self->urgent();
   };
   Pause pause{work_.load(std::memory_order_seq_cst)};
-  // What was told before is seen now.
+  // Clear the notices before driving, which sees all earlier work.
   leisurely_.exchange(false, std::memory_order_seq_cst);
   hurried_.exchange(false, std::memory_order_seq_cst);
   {
@@ -371,7 +372,7 @@ Engine::Pause Engine::drive_thread() {
   return pause;
 }
 
-// A caller that enqueues and then waits drives by itself: the thread leaves it that chance.
+// Returns whether the thread must drive. It leaves work to a caller that waits, and so drives.
 bool Engine::wanted(const Pause& pause) const {
   return stop_.load(std::memory_order_seq_cst) ||
          (callers_.load(std::memory_order_seq_cst) == 0 &&
@@ -382,7 +383,7 @@ bool Engine::wanted(const Pause& pause) const {
 
 bool Engine::rest(std::unique_lock<std::mutex>& lock, const Pause& pause) {
   const auto called = [&] {
-    // First: what comes later will notify.
+    // Store this first: later work will then notify.
     waits_.store(true, std::memory_order_seq_cst);
     rests_.store(!pause.at_leisure, std::memory_order_seq_cst);
     return wanted(pause);

@@ -23,7 +23,7 @@ using hetccl::progress::Driven;
 using hetccl::progress::Engine;
 using std::chrono::milliseconds;
 
-constexpr auto kLimit = hetccl::fake::kHang;  // a wait of these tests that is not over is lost
+constexpr auto kLimit = hetccl::fake::kHang;  // a longer wait has failed
 
 TimePoint in(Duration duration) {
   return steady_clock().now() + duration;
@@ -35,8 +35,8 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Whether this process uses hardly any processor time, at the latest after a while: a slow machine
-// takes long to come to rest, and an engine that spins never does.
+// Returns whether this process comes to use hardly any processor time. A slow machine takes long to
+// come to rest, but a spinning engine never does.
 bool becomes_idle() {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const double before = cpu_seconds();
@@ -46,7 +46,7 @@ bool becomes_idle() {
   return false;
 }
 
-// Finishes one unit of work per poll, and notices when two threads poll it at once.
+// Finishes one unit of work per poll, and detects two threads polling it at once.
 class Counter : public Driven {
  public:
   void work(uint64_t units) { wanted_.fetch_add(units); }
@@ -67,7 +67,7 @@ class Counter : public Driven {
   }
   [[nodiscard]] bool active() const override { return finished_.load() < wanted_.load(); }
   [[nodiscard]] bool urgent() const override { return active() && urgent_.load(); }
-  // Announces what moves it, as shared memory does: the engine may sleep long.
+  // Signals its progress, as shared memory does, so the engine may sleep long.
   [[nodiscard]] hetccl::ShmSource* shm_source() override { return &source_; }
   [[nodiscard]] bool silent() const override { return false; }
 
@@ -81,7 +81,7 @@ class Counter : public Driven {
   std::atomic<bool> inside_{false}, overlapped_{false}, held_{false}, urgent_{true};
 };
 
-// Nothing but a descriptor: counts how often it was rung.
+// Only a descriptor; counts the rings.
 class Bell : public hetccl::transport::Transport {
  public:
   void ring() { waker_->ring(); }
@@ -119,7 +119,7 @@ struct Fixture {
     engine->add(counter, {});
   }
   ~Fixture() { engine->remove(counter); }
-  // Without driving: only looks.
+  // Looks without driving.
   [[nodiscard]] bool reaches(uint64_t n) const {
     const TimePoint limit = in(kLimit);
     while (!counter.reached(n) && steady_clock().now() < limit) {
@@ -161,7 +161,7 @@ TEST_CASE("what has time is looked at now and then, and what has not beside it a
   CHECK(cpu_seconds() - before < passed / 2);
   f.counter.hold(false);
   CHECK(f.reaches(3));
-  // Idle again: the next notice wakes it.
+  // The engine is idle again: the next notice wakes it.
   for (uint64_t n = 4; n < 50; ++n) {
     f.counter.work(1);
     f.engine->notify_at_leisure();
@@ -226,7 +226,7 @@ TEST_CASE("work that has time, announced while a caller leaves, is not forgotten
     int asked = 0;
     CHECK(f.engine->wait(
         [&] {
-          // Twice before it drives, once while it does, then on the way out.
+          // Called twice before it drives, once while it does, then on the way out.
           if (++asked <= 3) return asked == 3;
           f.counter.work(1);
           ++total;
@@ -272,7 +272,7 @@ TEST_CASE("threads that wait, and only those, call the idle hook until it is tak
   // Nobody waits: the engine's thread drives, and calls no hook.
   std::this_thread::sleep_for(milliseconds(20));
   CHECK(calls == 0);
-  // The hook's work is what the wait is for.
+  // The wait depends on the hook's work.
   CHECK(f.engine->wait([&] { return calls.load() >= 3; }, in(kLimit)));
   CHECK(!elsewhere);
   f.engine->set_idle_hook(nullptr);
@@ -341,7 +341,8 @@ TEST_CASE("a thread knows whether it drives") {
   CHECK_FALSE(Engine::drives());
 }
 
-// Were one of them not heard, each ring would wait for the longest sleep, and all for two minutes.
+// If one of them were not watched, each ring would wait for the longest sleep, together two
+// minutes.
 TEST_CASE("a sleeping engine hears each transport's descriptor, however many there are") {
   constexpr int kRings = 1300;
   std::deque<Bell> bells(12);
@@ -418,7 +419,7 @@ TEST_CASE("what throws while it is driven is told once, and the others are drive
   CHECK(f.engine->wait([&] { return f.counter.reached(1000); }, in(kLimit)));  // this thread drives
   f.counter.work(1000);
   f.engine->notify();
-  CHECK(f.reaches(2000));  // the engine's thread does
+  CHECK(f.reaches(2000));  // the engine's thread drives
   CHECK(told == 1);
   f.engine->remove(thrower);
 }

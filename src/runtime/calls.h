@@ -1,4 +1,4 @@
-// The entries as functions, for either vendor: those whose arguments both take as they are, and
+// The entries as functions, for either vendor: those that forward their arguments unchanged, and
 // those that translate numbers or structs.
 #pragma once
 
@@ -21,7 +21,7 @@ hetcclRuntimeError_t to_neutral(int error) {
                                                 : hetcclRuntimeErrorUnknown);
 }
 
-/// The vendor's number of a neutral one, if it has one.
+/// Returns the vendor's number of a neutral one, if it has one.
 template <typename Vendor>
 std::optional<int> to_vendor(std::span<const Number> rows, int neutral) {
   for (const Number& row : rows) {
@@ -32,7 +32,7 @@ std::optional<int> to_vendor(std::span<const Number> rows, int neutral) {
   return std::nullopt;
 }
 
-/// The same of flags. Nothing if the vendor lacks one, or nobody has it.
+/// Translates flags. Returns nothing for a flag that is unknown or that the vendor lacks.
 template <typename Vendor>
 std::optional<unsigned> flags_of(std::span<const Number> rows, unsigned neutral) {
   unsigned flags = 0;
@@ -46,13 +46,13 @@ std::optional<unsigned> flags_of(std::span<const Number> rows, unsigned neutral)
   return neutral == 0 ? std::optional(flags) : std::nullopt;
 }
 
-/// The vendor's function of an entry, called as `Signature`.
+/// Returns the vendor's function of an entry, as `Signature`.
 template <typename Vendor, size_t kEntry, typename Signature>
 Signature* function() {
   return reinterpret_cast<Signature*>(Vendor::functions.entries[kEntry]);
 }
 
-/// An entry whose arguments go to the vendor as they are.
+/// An entry that forwards its arguments unchanged.
 template <typename Vendor, size_t kEntry, typename... Arguments>
 hetcclRuntimeError_t forward(Arguments... arguments) {
   return to_neutral<Vendor>(function<Vendor, kEntry, int(Arguments...)>()(arguments...));
@@ -66,7 +66,7 @@ hetcclRuntimeError_t allocate_host(void** memory, size_t bytes, unsigned neutral
   return forward<Vendor, kEntry>(memory, bytes, *flags);
 }
 
-/// A vendor's text of 256 bytes, which ends within them or is cut.
+/// Copies a vendor's text of at most 256 bytes, cut if it is longer.
 inline void copy_text(char (&to)[256], const char* from) {
   std::memcpy(to, from, sizeof to);
   to[sizeof to - 1] = 0;

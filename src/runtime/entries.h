@@ -1,4 +1,4 @@
-// The 66 entries of the table, and the function that each is of either vendor: the one place that
+// The 66 entries of the table, and the function of either vendor for each: the only place that
 // names them, in the order of HetCCL's figure 10 (appendix C) and of the header's struct.
 #pragma once
 
@@ -10,15 +10,15 @@
 
 namespace hetccl::runtime {
 
-/// `cuda` and `hip` are null where the vendor has no such function.
+/// `cuda` and `hip` are null if the vendor has no such function.
 struct Entry {
-  std::string_view name;  ///< of the member of hetcclRuntime
+  std::string_view name;  ///< of the member in hetcclRuntime
   size_t slot;            ///< its offset
   const char* cuda = nullptr;
   const char* hip = nullptr;
 };
 
-/// The first four are answered by hetccl.
+/// hetccl answers the first four itself.
 inline constexpr std::array kEntries = {
     Entry{"get_available_platforms", offsetof(hetcclRuntime, get_available_platforms)},
     Entry{"set_platform", offsetof(hetcclRuntime, set_platform)},
@@ -141,7 +141,7 @@ inline constexpr std::array kEntries = {
 };
 inline constexpr size_t kOwnEntries = 4;
 
-/// The index of an entry of this name. No entry of the name does not compile.
+/// Returns the index of the entry with this name; an unknown name does not compile.
 consteval size_t entry(std::string_view name) {
   size_t index = 0;
   while (kEntries.at(index).name != name) ++index;

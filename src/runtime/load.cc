@@ -15,7 +15,7 @@ namespace {
 
 struct Platform {
   std::string_view name, title;
-  std::string_view library;  // how the names of its files begin
+  std::string_view library;  // prefix of its file names
   std::vector<std::string> usual_names;
   Result<std::unique_ptr<Table>> (*make)(DynLib, const OwnEntries&);
 };
@@ -36,21 +36,21 @@ const std::array<Platform, 2>& platforms() {
   return *all;
 }
 
-// Tables that were handed out are never freed: who holds one may call it until the process ends.
-// What `mutex` guards is whole at every moment, for a child that is forked while another thread
-// has it.
+// Tables that were handed out are never freed: their holders may call them until the process ends.
+// The state under `mutex` is consistent at every moment, in case another thread forks while it is
+// held.
 struct Process {
   std::mutex mutex;
   std::array<std::unique_ptr<Table>, 2> tables;  // as platforms()
   std::array<bool, 2> handed_out{};
-  /// Paths of what `open` has loaded. It stays loaded, and is no choice of the program's.
+  /// Paths that `open` has loaded. They stay loaded, and are not the program's choice.
   std::array<std::forward_list<std::string>, 2> loaded_here;
 };
 
 Process& process();
 
-// In a forked child, which lacks the thread that may have had the mutex. A fork does not wait for
-// it: a driver that is being loaded may have handlers of forks, and locks, of its own.
+// Resets the mutex in a forked child, which lacks the thread that may have held it. A fork cannot
+// wait for the mutex: a driver being loaded may have fork handlers, and locks, of its own.
 void free_mutex() {
   new (&process().mutex) std::mutex;
 }
@@ -68,7 +68,7 @@ bool contains(const auto& paths, const std::string& path) {
   return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
-/// The platform's libraries that the program has loaded. The caller holds the lock.
+/// Returns the platform's libraries that the program has loaded. Requires the lock.
 std::vector<std::string> loaded_by_program(size_t index) {
   const auto& ours = process().loaded_here.at(index);
   std::vector<std::string> paths = loaded_libraries(platforms().at(index).library);
@@ -76,7 +76,7 @@ std::vector<std::string> loaded_by_program(size_t index) {
   return paths;
 }
 
-/// The caller holds the lock.
+/// Requires the lock.
 std::vector<std::string> names_of(size_t index, const std::string& path) {
   if (!path.empty()) return {path};
   const Platform& platform = platforms().at(index);
@@ -85,7 +85,7 @@ std::vector<std::string> names_of(size_t index, const std::string& path) {
   return names;
 }
 
-/// The caller holds the lock.
+/// Requires the lock.
 Result<const hetcclRuntime*> open(size_t index, const Request& request, const OwnEntries& own) {
   const Platform& platform = platforms().at(index);
   std::unique_ptr<Table>& table = process().tables.at(index);
@@ -121,7 +121,7 @@ Candidate candidate(size_t index, const Request& request, const OwnEntries& own)
   return {platform.title, loaded, [=] { return open(index, request, own); }};
 }
 
-/// Success where the runtime shows a device.
+/// Returns ok if the runtime shows a device.
 Status check_device(const hetcclRuntime& table) {
   int devices = 0;
   const auto failure = table.get_device_count(&devices);
@@ -129,7 +129,7 @@ Status check_device(const hetcclRuntime& table) {
   const char* reason = "it shows no device";
   if (failure != hetcclRuntimeSuccess) {
     reason = table.get_error_string(failure);
-    table.get_last_error();  // it is ours: the program must not take it for its own
+    table.get_last_error();  // clear hetccl's own error, which the program would take for its own
   }
   return error(ErrorCode::Unsupported, "%s: %s", table.path, reason);
 }
@@ -152,8 +152,8 @@ Result<const hetcclRuntime*> choose(std::span<const Candidate> candidates) {
 
 namespace {
 
-/// Keeps `table` for good, and drops tables that were only looked at. Their libraries stay loaded,
-/// since a runtime's own threads run on. The caller holds the lock.
+/// Keeps `table` for good, and drops tables that were only tried. Their libraries stay loaded,
+/// because a runtime's own threads continue. Requires the lock.
 void keep_only(const hetcclRuntime* table) {
   for (size_t i = 0; i < process().tables.size(); ++i) {
     std::unique_ptr<Table>& one = process().tables.at(i);
@@ -164,7 +164,7 @@ void keep_only(const hetcclRuntime* table) {
   }
 }
 
-/// The caller holds the lock.
+/// Requires the lock.
 Result<const hetcclRuntime*> find_wanted(const Request& request, const OwnEntries& own) {
   for (size_t i = 0; i < platforms().size(); ++i) {
     if (platforms().at(i).name == request.platform) return open(i, request, own);

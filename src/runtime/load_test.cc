@@ -1,4 +1,4 @@
-// Which library is loaded, what it lacks, and what errors say.
+// Tests which library is loaded, what it lacks, and the error texts.
 #include "runtime/load.h"
 
 #include <sys/wait.h>
@@ -30,7 +30,7 @@ bool has(const Status& status, const std::string& text) {
   return status.message().find(text) != std::string::npos;
 }
 
-// The table cannot be asked for a slot by number: this is how its struct lies in memory.
+// Reads a slot by its index from the struct's memory, because the table has no such query.
 const void* slot_of(const hetcclRuntime& table, size_t index) {
   const void* slot = nullptr;
   std::memcpy(&slot, reinterpret_cast<const char*>(&table) + kEntries.at(index).slot, sizeof slot);
@@ -171,7 +171,7 @@ TEST_CASE(kAlone[0] * doctest::skip()) {
     CHECK(is_loaded(hip_7));
   }
   CHECK(std::string(load_fake("hip").table->path)
-            .ends_with(".so.6"));  // what was looked at binds nobody
+            .ends_with(".so.6"));  // a library that was only tried is not binding
 }
 
 TEST_CASE(kAlone[1] * doctest::skip()) {

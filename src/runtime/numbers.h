@@ -1,7 +1,7 @@
-// What neutral numbers are to either vendor, and the beginnings of vendors' structs. Facts of
-// CUDA's driver_types.h and HIP's hip_runtime_api.h: tests/cudart and tests/amd compare them with
-// these. Numbers that are equal everywhere (kinds of copies, modes and states of captures, limits,
-// flags of streams, graphs and IPC) are in the public header alone.
+// The vendors' values of neutral numbers, and the beginnings of vendors' structs: facts of CUDA's
+// driver_types.h and HIP's hip_runtime_api.h, which tests/cudart and tests/amd compare. Numbers
+// that are equal everywhere (kinds of copies, modes and states of captures, limits, flags of
+// streams, graphs and IPC) are only in the public header.
 #pragma once
 
 #include <array>
@@ -146,7 +146,7 @@ inline constexpr std::array kFuncAttributes = {
     Number{hetcclRuntimeFuncSharedMemoryCarveout, 9, 9},
 };
 
-// Flags: 0 where a vendor does without.
+// Flags: 0 if a vendor needs none.
 inline constexpr std::array kHostFlags = {
     Number{hetcclRuntimeHostPortable, 1, 1},
     Number{hetcclRuntimeHostMapped, 2, 2},
@@ -155,7 +155,7 @@ inline constexpr std::array kHostFlags = {
     Number{hetcclRuntimeHostCoherent, 0, 0x40000000},
     Number{hetcclRuntimeHostNonCoherent, 0, 0x80000000},
 };
-// HIP's 8 is hipExtHostRegisterCoarseGrained, which has taken the number of its read-only flag.
+// HIP's 8 is hipExtHostRegisterCoarseGrained, so its read-only flag has another number.
 inline constexpr std::array kRegisterFlags = {
     Number{hetcclRuntimeRegisterPortable, 1, 1},
     Number{hetcclRuntimeRegisterMapped, 2, 2},
@@ -177,24 +177,24 @@ inline constexpr std::array kExtMallocs = {
     Number{hetcclRuntimeExtMallocContiguous, kNone, 4},
 };
 
-// Structs that a vendor fills have room for fields of versions to come.
+// The size of structs that a vendor fills, with room for later versions' fields.
 inline constexpr size_t kRoom = 4096;
 
-/// How cudaPointerAttributes and hipPointerAttribute_t begin.
+/// The beginning of cudaPointerAttributes and hipPointerAttribute_t.
 struct PointerAttributes {
   int type, device;
   void *device_pointer, *host_pointer;
   std::array<char, kRoom> room;
 };
 
-/// How cudaFuncAttributes begins.
+/// The beginning of cudaFuncAttributes.
 struct CudaFuncAttributes {
   size_t shared, constant, local;
   int threads, registers, ptx_version, binary_version, cache_mode, dynamic_shared, carveout;
   std::array<char, kRoom> room;
 };
 
-/// hipFuncAttributes.
+/// The layout of hipFuncAttributes.
 struct HipFuncAttributes {
   int binary_version, cache_mode;
   size_t constant, local;
@@ -203,14 +203,14 @@ struct HipFuncAttributes {
   std::array<char, kRoom> room;
 };
 
-/// How cudaDeviceProp of every version and hipDeviceProp_tR0600 begin.
+/// The beginning of every version's cudaDeviceProp, and of hipDeviceProp_tR0600.
 struct DeviceProperties {
   std::array<char, 256> name;
   std::array<char, 28> ids;
   size_t total_memory;
   std::array<char, kRoom> room;
 };
-/// Where hipDeviceProp_tR0600 has the 256 bytes of gcnArchName.
+/// The offset of the 256 bytes of gcnArchName in hipDeviceProp_tR0600.
 inline constexpr size_t kHipArchitectureOffset = 1160;
 
 }  // namespace hetccl::runtime

@@ -85,7 +85,7 @@ void fill_devices(hetcclRuntime& table) {
   table.ext_get_link_type_and_hop_count = forward<Vendor, entry("ext_get_link_type_and_hop_count")>;
 }
 
-/// Null, where the library lacks what the entry calls.
+/// Sets entries to null whose functions the library lacks.
 void remove_missing(hetcclRuntime& table, const std::array<bool, kEntries.size()>& available) {
   for (size_t i = 0; i < kEntries.size(); ++i) {
     void* const nothing = nullptr;
@@ -94,7 +94,7 @@ void remove_missing(hetcclRuntime& table, const std::array<bool, kEntries.size()
   }
 }
 
-/// The functions of a library; and in `symbols` which name each has there.
+/// Finds the functions of a library, and sets in `symbols` the name of each there.
 template <typename Vendor>
 Functions find_functions(const DynLib& library, SymbolNames& symbols) {
   Functions functions;
@@ -106,7 +106,7 @@ Functions find_functions(const DynLib& library, SymbolNames& symbols) {
   return functions;
 }
 
-/// major * 1000 + minor * 10; 0 where the library does not say. Unsupported: HIP before 6.
+/// Returns major * 1000 + minor * 10; 0 if the library does not tell. Unsupported: HIP before 6.
 template <typename Vendor>
 Result<int> read_version(const DynLib& library, const Functions& functions) {
   int version = 0;
@@ -117,7 +117,7 @@ Result<int> read_version(const DynLib& library, const Functions& functions) {
   return version / 10'000'000 * 1000 + version / 100'000 % 100 * 10;
 }
 
-/// Whether the plain name serves in place of a cudaStreamGetCaptureInfo_v2 that is missing.
+/// Returns whether the plain name replaces a missing cudaStreamGetCaptureInfo_v2.
 template <typename Vendor>
 bool use_edges(const DynLib& library, int version, Functions& functions, SymbolNames& symbols) {
   constexpr size_t kCaptureInfo = entry("stream_get_capture_info_v2");

@@ -1,4 +1,4 @@
-// A library that is loaded, and the table of its functions.
+// A loaded library, and the table of its functions.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace hetccl::runtime {
 
-/// The entries that hetccl answers itself, and which return codes of its C API: that makes them.
+/// The entries that hetccl answers itself. The C API makes them, because they return its codes.
 struct OwnEntries {
   decltype(hetcclRuntime::get_available_platforms) get_available_platforms = nullptr;
   decltype(hetcclRuntime::set_platform) set_platform = nullptr;
   decltype(hetcclRuntime::set_platform_auto) set_platform_auto = nullptr;
 };
 
-/// The name of each entry in the library; null where the vendor has none.
+/// The name of each entry in the library; null if the vendor has none.
 using SymbolNames = std::array<const char*, kEntries.size()>;
 
 struct Table {
@@ -31,8 +31,8 @@ struct Table {
   std::string version_text, missing;
 };
 
-/// The table of a library of this vendor, of which a process makes one. Calls the library, which
-/// then stays loaded. Unsupported: it is none, or HIP before 6.
+/// Makes the table of a vendor's library, once per process. Calls the library, which then stays
+/// loaded. Returns Unsupported if it is no such library, or HIP before 6.
 template <typename Vendor>
 Result<std::unique_ptr<Table>> make_table(DynLib library, const OwnEntries& own);
 

@@ -20,7 +20,7 @@ struct Fake {
   fake::RuntimeAnswers* answers;
 };
 
-/// "cuda" or "hip": the fake of that platform, which this process then has for good.
+/// Loads the fake of "cuda" or "hip", which this process then keeps.
 inline Fake load_fake(const std::string& platform) {
   const bool hip = platform == "hip";
   const std::string path =
@@ -44,7 +44,7 @@ uint64_t number_of(Value value) {
   return 0;
 }
 
-/// That the fake was called by its function of this name, with these arguments.
+/// Checks that the fake's function of this name was called with these arguments.
 template <typename... Values>
 void check_call(const Fake& fake, const std::string& name, Values... values) {
   INFO(name);

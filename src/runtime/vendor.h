@@ -1,4 +1,4 @@
-// What sets the two vendors apart, for the templates of calls.h.
+// The differences of the two vendors, for the templates of calls.h.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace hetccl::runtime {
 
-/// The functions of the library that is loaded: null where it lacks one.
+/// The functions of the loaded library; null: it lacks one.
 struct Functions {
   std::array<void*, kEntries.size()> entries{};
   void* version = nullptr;
@@ -21,8 +21,8 @@ struct Cuda {
   static constexpr int64_t Number::* kNumber = &Number::cuda;
   static constexpr const char* kVersion = "cudaRuntimeGetVersion";
   using FuncAttributes = CudaFuncAttributes;
-  /// Written once, before the table that uses it is given away: entries are plain functions, and
-  /// have no other place to look.
+  /// Written once, before the table that uses it is handed out: entries are plain functions, so
+  /// they can only look here.
   static inline Functions functions;
 };
 
@@ -35,8 +35,8 @@ struct Hip {
   static inline Functions functions;  ///< as Cuda's
 };
 
-/// CUDA 13 has no cudaStreamGetCaptureInfo_v2. The plain name, of another signature before, gives
-/// edges as well there.
+/// CUDA 13 lacks cudaStreamGetCaptureInfo_v2. Its plain name, which had another signature before,
+/// also returns edges.
 inline constexpr const char* kCaptureInfoWithEdges = "cudaStreamGetCaptureInfo";
 inline constexpr int kFirstCudaWithEdges = 13000;
 

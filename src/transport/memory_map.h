@@ -1,4 +1,4 @@
-// Memory that was registered with a transport, by where it lies.
+// Finds memory registered with a transport by its address.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace hetccl::transport {
 
-/// Of pieces that overlap the newest hides the others: memory that was freed, or that several users
-/// registered. A `Piece` has `begin()` and `end()`. Thread-safe.
+/// If pieces overlap, the newest hides the others: their memory was freed, or several users
+/// registered it. A `Piece` has `begin()` and `end()`. Thread-safe.
 template <typename Piece>
 class MemoryMap {
  public:
@@ -23,7 +23,7 @@ class MemoryMap {
     all_.push_back(piece);
     show(piece);
   }
-  /// Those that it hid are found again.
+  /// Pieces that it hid are found again.
   void remove(const Held& piece) {
     const std::lock_guard lock(mutex_);
     std::erase(all_, piece);
@@ -32,7 +32,7 @@ class MemoryMap {
     shown_.clear();
     for (const Held& one : all_) show(one);
   }
-  /// Returns the one that holds `at`; null where none does.
+  /// Returns the piece that contains `at`; null: none.
   [[nodiscard]] Held find(const std::byte* at) const {
     const std::lock_guard lock(mutex_);
     const auto after = shown_.upper_bound(at);
@@ -55,8 +55,8 @@ class MemoryMap {
   }
 
   mutable std::mutex mutex_;                // guards what follows
-  std::vector<Held> all_;                   // the newest last
-  std::map<const std::byte*, Held> shown_;  // of all_, no two of which overlap
+  std::vector<Held> all_;                   // newest last
+  std::map<const std::byte*, Held> shown_;  // pieces of all_ that do not overlap
 };
 
 }  // namespace hetccl::transport

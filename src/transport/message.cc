@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x334d6c6363746568;  // "hetcclM3"
 
-// Walks the fields of a header in their one order on the wire.
+// Writes the fields of a header in their order on the wire.
 class Writer {
  public:
   explicit Writer(uint8_t* out) : out_(out) {}
@@ -60,8 +60,8 @@ void visit(Visitor& visitor, AnyHeader& header, Magic& magic, Form& form) {
   visitor(form);
 }
 
-// Bit 0: uneven. Bits 1 to 3: the encoding's format; bits 4 to 6: the logarithm of its block, of
-// the least one 0; bit 7: stochastic.
+// Bit 0: uneven. Bits 1 to 3: the encoding's format. Bits 4 to 6: log2 of its block over the
+// smallest block. Bit 7: stochastic.
 constexpr int kLeastLog = std::countr_zero(Encoding::kLeastBlock);
 uint8_t form_of(const Signature& signature) {
   const Encoding& encoding = signature.encoding;
@@ -72,7 +72,7 @@ uint8_t form_of(const Signature& signature) {
   return static_cast<uint8_t>(uneven | wire | (encoding.stochastic ? 1U << 7U : 0U));
 }
 
-// False for what form_of does not make.
+// Returns false for values that form_of never makes.
 bool set_form(Signature& signature, uint8_t form) {
   signature.uneven = (form & 1U) != 0;
   if (form <= 1) return true;
@@ -90,7 +90,7 @@ bool is_valid(const Signature& signature) {
 }
 
 const char* type_of(const MessageInfo& info) {
-  return name_of(info.signature.type).data();  // of a literal
+  return name_of(info.signature.type).data();  // it views a literal
 }
 
 Status differ(std::string what) {

@@ -1,5 +1,5 @@
-// What precedes every piece of a message on the wire or in shared memory, and how a receiver checks
-// it against the receive that it meets.
+// The header before every piece of a message, on the wire or in shared memory, and the receiver's
+// check of it against the posted receive.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace hetccl::transport {
 
-/// One piece of one message. A message of no bytes has one piece of no bytes.
+/// Describes one piece of one message. A message of no bytes is one piece of no bytes.
 struct Header {
   uint64_t number = 0;  ///< of the message in its channel and direction, from 0
   uint64_t offset = 0;  ///< of this piece in the message
@@ -21,12 +21,12 @@ struct Header {
 };
 inline constexpr size_t kHeaderBytes = 96;
 
-/// Little endian whatever the machine.
+/// Writes little endian on every machine.
 void encode(const Header& header, uint8_t out[kHeaderBytes]);
-/// RemoteError where the bytes are no header, or its piece lies outside its message.
+/// Returns RemoteError if the bytes are no header, or if its piece lies outside its message.
 Result<Header> decode(const uint8_t in[kHeaderBytes]);
-/// Ok where `header` is of the message that `posted` expects; else InvalidUsage which says what
-/// `peer` called and what this rank did.
+/// Returns ok if `header` belongs to the message that `posted` expects, else InvalidUsage naming
+/// the call of `peer` and that of this rank.
 Status check(const Header& header, const Parcel& posted, int peer);
 
 }  // namespace hetccl::transport

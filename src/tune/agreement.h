@@ -1,9 +1,9 @@
-// One rank's side of the agreement on settings: what it proposes, votes for and decides, and whom
-// it tells. How notes travel, and how a rank waits, is its driver's.
+// One rank's side of the agreement on settings: what it proposes, votes for, decides and tells
+// others. Its driver sends the notes and waits.
 //
-// A change that rank 0 commits holds on each rank, on rank 0 too, once the verdict has been
-// relayed: to all ranks or to none. One that it cancels is over on rank 0 at once, since no rank
-// hears anything else of it.
+// A change that rank 0 commits takes effect on each rank, rank 0 included, when the verdict has
+// been relayed: to all ranks or to none. A change that rank 0 cancels ends on rank 0 at once,
+// because other ranks hear nothing further of it.
 #pragma once
 
 #include <functional>
@@ -22,13 +22,13 @@ class Agreement {
   enum class To : uint8_t {
     Leader,
     Others,
-    All,  ///< this rank, too
+    All,  ///< includes this rank
   };
-  /// Sends a note, or loses it. Calls nothing of this object.
+  /// Sends a note, which may get lost. Must not call this object.
   using Tell = std::function<void(To, const Note&)>;
 
   Agreement(int rank, Tell tell) : rank_(rank), tell_(std::move(tell)) {}
-  /// On rank 0: searches for settings. Before the first call.
+  /// Makes this rank 0, which searches for settings. Call before the first call.
   void lead(const ConductorOptions& options);
   [[nodiscard]] bool leads() const { return conductor_.has_value(); }
   /// Only on a rank that leads.
@@ -36,23 +36,23 @@ class Agreement {
   [[nodiscard]] const Conductor& conductor() const { return *conductor_; }
   [[nodiscard]] Ledger& ledger() { return ledger_; }
 
-  /// Before call `sequence`, where this rank leads: perhaps there is something to propose.
+  /// Called on the leading rank before call `sequence`. May make a proposal.
   void propose(const Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
                const Conductor::SpaceMaker& make_space);
-  /// The times of a trial on this rank.
+  /// Adds this rank's times of a trial.
   void add(const Samples& samples);
-  /// A note from rank `from`.
+  /// Takes a note from rank `from`.
   void hear(int from, const Note& note);
-  /// The call that comes is in doubt. Rank 0 cancels the round, or tells once more that it is
-  /// committed; others ask rank 0.
+  /// Resolves a doubt about the next call. Rank 0 cancels the round, or repeats that it is
+  /// committed; other ranks ask rank 0.
   void resolve_doubt();
-  /// Rank 0 makes no more calls: what is open is cancelled.
+  /// Rank 0 makes no more calls: cancels open proposals.
   void finish();
-  /// On rank 0: whether more was learnt since it was last asked.
+  /// On rank 0: returns whether more was learnt since the last call.
   [[nodiscard]] bool take_news();
-  /// On rank 0; elsewhere empty.
+  /// Returns the learnt settings on rank 0, nothing elsewhere.
   [[nodiscard]] std::vector<Learnt> learnt() const;
-  /// Verdicts that the ledger has.
+  /// Returns the number of verdicts that the ledger has.
   [[nodiscard]] uint64_t n_settled() const { return n_settled_; }
 
  private:
@@ -66,7 +66,7 @@ class Agreement {
   Ledger ledger_;
   std::optional<Conductor> conductor_;
   uint64_t n_settled_ = 0;
-  uint64_t n_told_ = 0;  // searches that `take_news` has told of
+  uint64_t n_told_ = 0;  // searches reported by `take_news`
 };
 
 }  // namespace hetccl::tune

@@ -1,4 +1,4 @@
-// All ranks use the same setting for the same call, whatever becomes of the notes between them.
+// All ranks use the same setting for the same call, even if notes between them get lost.
 #include "tune/agreement.h"
 
 #include <doctest/doctest.h>
@@ -16,21 +16,21 @@ namespace {
 const Key kKeys[] = {{Collective::AllReduce, 12, 4, -1}, {Collective::AllGather, 20, 0, -1}};
 constexpr int kLeader = Agreement::kLeader;
 constexpr uint64_t kJobs = 10'000;
-#if defined(HETCCL_UNDER_ASAN)  // which sees in few jobs what there is to see
+#if defined(HETCCL_UNDER_ASAN)  // ASan finds errors in few jobs
 constexpr uint64_t kAgreementOneIn = 20;
 #else
 constexpr uint64_t kAgreementOneIn = 4;
 #endif
 
-// What one seed decides of a job.
+// The conditions of a job, chosen by a seed.
 struct Weather {
   int n_ranks = 2;
   int n_calls = 400;
-  double call = 1;     // seconds from call to call, about
-  double delay = 1;    // of a note, about
-  double lost = 0;     // of all notes
-  int deaf = -1;       // a rank to which proposals never come
-  bool loose = false;  // ranks call ahead of each other, as with streams
+  double call = 1;     // mean seconds between calls
+  double delay = 1;    // mean seconds of a note
+  double lost = 0;     // share of notes
+  int deaf = -1;       // a rank that no proposal reaches
+  bool loose = false;  // ranks run ahead of each other, as with streams
 };
 
 // Ranks that call, a control plane that delays and loses notes, and a clock.
@@ -91,7 +91,7 @@ class Job {
     return kKeys[sequence % 7 < 4 ? 0 : 1];
   }
 
-  // A call waits until all ranks have made the one before, unless they are loosely coupled.
+  // A call waits until all ranks have made the previous one, unless they are loosely coupled.
   void call(int who) {
     Rank& rank = ranks_[static_cast<size_t>(who)];
     if (rank.called >= static_cast<uint64_t>(weather_.n_calls)) return;
@@ -158,7 +158,7 @@ class Job {
     if (from == to || (!deaf && uniform() >= weather_.lost)) deliver(from, to, note);
   }
   void deliver(int from, int to, const Note& note) {
-    double& last = last_arrival_[{from, to}];  // notes between two ranks keep their order
+    double& last = last_arrival_[{from, to}];  // notes between two ranks stay in order
     const double delay = weather_.delay * -std::log(1 - uniform());
     last = std::max(last, now_ + delay);
     at(last - now_, [=, this] { hear(from, to, note); });
@@ -166,7 +166,7 @@ class Job {
 
   void hear(int from, int to, const Note& note) {
     Agreement& agreement = ranks_[static_cast<size_t>(to)].agreement;
-    // One that still waits for a verdict asks for it, since that was lost.
+    // A new proposal shows that the verdict on the open round was lost, so ask for it.
     if (std::holds_alternative<Proposal>(note) && agreement.ledger().open_round())
       agreement.resolve_doubt();
     agreement.hear(from, note);

@@ -11,28 +11,30 @@ namespace {
 
 using plan::Spec;
 
-constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below, a slice's fixed cost shows
-constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // of one slice: stays in caches
-// Of all ranks' slices together in one cluster: scratch memory is a few times that.
+constexpr uint64_t kMinSlice = uint64_t{64} << 10U;    // below this, a slice's fixed cost shows
+constexpr uint64_t kMaxCrossing = uint64_t{4} << 20U;  // per slice: fits into caches
+// For all ranks' slices in one cluster together. Scratch memory is a few times this.
 constexpr uint64_t kMaxEncoded = uint64_t{64} << 20U;
 constexpr uint64_t kMinEncoded = uint64_t{1} << 20U;
-constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: the cache alone counts
-constexpr uint64_t kShmAdding = uint64_t{256} << 10U;  // of hosts that add: a core's own counts
-constexpr int kDeepest = 16;                           // scratch holds a slice for each
-constexpr double kSliceSeconds = 2e-3;                 // of the slowest link's time
-// On devices' streams a slice costs the host so much to enqueue, over TCP also to wake the threads
-// that move it; and a pipeline of so many stages (out and in, twice) waits for its first and last.
+constexpr uint64_t kShmCrossing = uint64_t{1} << 20U;  // no wire: only the cache counts
+constexpr uint64_t kShmAdding = uint64_t{256} << 10U;  // if hosts add: fits into a core's own cache
+constexpr int kDeepest = 16;                           // scratch holds this many slices
+constexpr double kSliceSeconds = 2e-3;                 // time of a slice on the slowest link
+// The host's cost of enqueueing a slice on devices' streams; over TCP it includes waking the
+// threads that move it. A pipeline of `kStages` stages (out and in, twice) waits for its first and
+// last.
 constexpr double kEnqueueSeconds = 30e-6;
 constexpr double kTcpEnqueueSeconds = 120e-6;
 constexpr double kStages = 4;
-constexpr uint64_t kOfWindow = 5;  // longer messages than a quarter, but for its head, do not fit
-constexpr uint64_t kOfHostWindow = 7;  // and than a sixth are in the way of the next slice
+constexpr uint64_t kOfWindow = 5;      // a message fits if it is at most a quarter of the window
+                                       // without its head
+constexpr uint64_t kOfHostWindow = 7;  // and at most a sixth, to leave room for the next slice
 
 }  // namespace
 
 const std::vector<Chooser::Option>& Chooser::find_options(const Spec& spec) {
   // Averages and factors change neither messages nor sums, and every root of a cluster crosses
-  // alike: so the map stays small.
+  // links alike. Drop them from the key, to keep the map small.
   Spec key{.collective = spec.collective, .uneven = spec.uneven, .encoding = spec.encoding};
   if (is_rooted(spec.collective)) {
     const auto cluster = static_cast<size_t>(topology_.cluster_of(spec.root));
@@ -58,7 +60,7 @@ uint64_t Chooser::slices(const Load& load, uint64_t bytes) const {
   };
   const uint64_t in_caches = load.adds && !model_.on_streams() ? kShmAdding : kShmCrossing;
   uint64_t n = of(model_.in_memory() ? in_caches : std::min(kMaxCrossing, in_time));
-  // More slices fill the pipeline faster, and cost more: where both together cost least.
+  // More slices fill the pipeline faster but cost more. Take the number with the least total.
   const auto best = [&](double slice_seconds) {
     const double wire = load.seconds_per_byte * static_cast<double>(bytes);
     return static_cast<uint64_t>(std::sqrt(kStages * wire / slice_seconds));
@@ -85,7 +87,7 @@ Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
   const uint64_t n_slices = load.fixed_slices
                                 ? std::max<uint64_t>(1, divide_up(bytes, fixed_slice()))
                                 : slices(load, bytes);
-  // Slices of one size, the last included; a multiple of 64 bytes holds whole elements.
+  // Slices are of one size, the last included; a multiple of 64 bytes holds whole elements.
   const uint64_t slice = divide_up(bytes, n_slices);
   Candidate candidate;
   candidate.algorithm = option.algorithm;
@@ -93,8 +95,8 @@ Candidate Chooser::candidate(const Option& option, uint64_t bytes) const {
   candidate.choice.slice_bytes =
       load.fixed_slices ? fixed_slice()
                         : std::max<uint64_t>(64, multiply_saturated(divide_up(slice, 64), 64));
-  // As many slices on the way as there are hops, and some that are reduced or copied meanwhile.
-  // Hosts beside devices read a slice where it arrived, and must have done so by the next.
+  // As many slices in flight as there are hops, plus some that are reduced or copied meanwhile.
+  // Hosts that read a slice in place must have read it before the next one comes.
   const int meanwhile = model_.hosts_read_in_place() ? 1 : 2;
   candidate.choice.depth = static_cast<uint32_t>(std::clamp(load.hops + meanwhile, 3, kDeepest));
   candidate.seconds = model_.seconds(load, bytes, n_slices);

@@ -1,5 +1,5 @@
-// Chooses among algorithms, and how calls are cut into slices: from values that all ranks agree on,
-// so that all choose alike.
+// Chooses among algorithms, and how calls are cut into slices. Uses only values that all ranks
+// agree on, so that all choose alike.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace hetccl::tune {
 
-/// An algorithm that could be taken, and what it is expected to cost between clusters.
+/// An algorithm that could be used, and its expected cost between clusters.
 struct Candidate {
   std::string_view algorithm;
   int hops = 0;
@@ -20,39 +20,39 @@ struct Candidate {
   double seconds = 0;
 };
 
-/// What a rank has that can be shared out, and what its user has fixed.
+/// The resources that a rank can distribute, and what its user has fixed.
 struct Limits {
-  uint64_t slice_bytes = 0;   ///< 0: to be searched
-  uint32_t depth = 0;         ///< 0: to be searched
-  uint16_t tcp_streams = 0;   ///< of each TCP channel
+  uint64_t slice_bytes = 0;   ///< 0: searched
+  uint32_t depth = 0;         ///< 0: searched
+  uint16_t tcp_streams = 0;   ///< per TCP channel
   uint16_t gpu_blocks = 0;    ///< of a kernel by default; 0: no GPU adds
-  uint16_t host_threads = 0;  ///< that a host has for adding; 0: no host adds
-  Tactics tactics = {};       ///< of the vendors' libraries, where all can be told
+  uint16_t host_threads = 0;  ///< a host's threads that add; 0: no host adds
+  Tactics tactics = {};       ///< those that all vendors' libraries accept
   bool keep_bits = false;     ///< nothing may change the order of sums
 };
 
-/// The first call of a collective (with a root, of the root's cluster) makes plans of every row
-/// that applies and keeps what they ask of the links. Later calls cost a look-up and a few
-/// additions, and allocate nothing. Not thread-safe: the communicator calls it under its launch
-/// mutex.
+/// Estimates the cost of each algorithm. The first call of a collective (with a root: per cluster
+/// of the root) makes the plans of every applicable row and keeps their load on the links. Later
+/// calls take a look-up and a few additions, and allocate nothing. Not thread-safe: the
+/// communicator calls it under its launch mutex.
 class Chooser {
  public:
-  /// As CostModel. The topology and the table outlive the chooser.
+  /// Arguments as in CostModel. The topology and the table must outlive the chooser.
   Chooser(const topology::Topology& topology, const std::vector<topology::Measurement>& measured,
           bool deterministic = false, plan::Algorithms table = plan::algorithms())
       : topology_(topology), table_(table), model_(topology, measured, deterministic) {}
 
-  /// The slowest way between two clusters, as measured or guessed. Bandwidth is 0 where there is
-  /// one cluster.
+  /// Returns the slowest link between two clusters, as measured or guessed. Bandwidth is 0 if there
+  /// is one cluster.
   [[nodiscard]] const LinkCost& slowest_link() const { return model_.slowest(); }
-  /// How a call with blocks of `count` elements is to go. Ignores `spec.algorithm`; the root is a
-  /// rank. Where no row applies, the candidate names no algorithm.
+  /// Chooses how a call with blocks of `count` elements runs. Ignores `spec.algorithm`; the root
+  /// must be a rank. If no row applies, the candidate names no algorithm.
   [[nodiscard]] Candidate choose(const plan::Spec& spec, uint64_t count, DataType type);
-  /// Every algorithm that applies, in the table's order.
+  /// Returns every applicable algorithm, in the table's order.
   [[nodiscard]] std::vector<Candidate> candidates(const plan::Spec& spec, uint64_t count,
                                                   DataType type);
-  /// The settings among which the best one is searched for calls like this. Its start is what
-  /// `choose` says. One setting where nothing can be tuned, none where no row applies.
+  /// Returns the settings to search for such calls. The first is the choice of `choose`. One
+  /// setting: nothing can be tuned; none: no row applies.
   [[nodiscard]] Space space(const plan::Spec& spec, uint64_t count, DataType type,
                             const Limits& limits);
 

@@ -1,4 +1,4 @@
-// What the online search may try instead of what the chooser says.
+// Lists the settings that the online search may try instead of the chooser's.
 #include <algorithm>
 
 #include "base/divide.h"
@@ -11,9 +11,10 @@ namespace hetccl::tune {
 namespace {
 
 constexpr uint64_t kLeastSlice = uint64_t{8} << 10U;
-constexpr uint64_t kMostCrossing = uint64_t{4} << 20U;     // of one slice: memory is bounded
-constexpr uint64_t kLeastStreamed = uint64_t{512} << 10U;  // less has one piece, on one stream
-constexpr uint64_t kLeastThreaded = uint64_t{256} << 10U;  // less is one thread's
+constexpr uint64_t kMostCrossing = uint64_t{4} << 20U;     // per slice, to bound memory
+constexpr uint64_t kLeastStreamed = uint64_t{512} << 10U;  // smaller messages are one piece, on one
+                                                           // stream
+constexpr uint64_t kLeastThreaded = uint64_t{256} << 10U;  // smaller sums are one thread's
 constexpr uint64_t kLeastChannelled = uint64_t{64} << 10U;
 
 void insert(std::vector<uint64_t>& values, uint64_t value) {
@@ -50,13 +51,13 @@ Axis power_axis(Parameter parameter, uint64_t most, uint64_t start) {
   return axis;
 }
 
-// Whether fewer channels inside clusters would leave blocks of the GPU to others.
+// Returns whether fewer channels inside clusters would leave GPU blocks to other work.
 bool spends_channels(Collective collective, uint64_t bytes, const Limits& limits) {
   return !limits.tactics.empty() && !limits.keep_bits && !plan::is_pairwise(collective) &&
          bytes >= kLeastChannelled;
 }
 
-// The same implementation with a fixed number of the library's channels.
+// Returns the same implementation with a fixed number of the library's channels.
 Subspace with_channels(Subspace space, uint64_t bytes) {
   space.start.resources.tactic.channels = usual_channels(bytes);
   space.axes.push_back(channels_axis());
@@ -65,7 +66,8 @@ Subspace with_channels(Subspace space, uint64_t bytes) {
 
 }  // namespace
 
-// Windows hold some slices at a time, or their ends wait for each other.
+// Returns the largest slice of which a window holds several; otherwise its ends wait for each
+// other.
 uint64_t Chooser::most_slice(const Load& load) const {
   const double blocks = std::max(load.blocks, 1.0);
   uint64_t crossing = kMostCrossing;
@@ -79,11 +81,11 @@ Subspace Chooser::subspace(const Option& option, uint64_t bytes, const Limits& l
   plan::Choice& choice = space.start.choice;
   if (limits.slice_bytes > 0) choice.slice_bytes = limits.slice_bytes;
   if (limits.depth > 0) choice.depth = limits.depth;
-  // Where a slice is cut decides which rank adds an element, and in which order.
+  // The cut between slices decides which rank adds an element, and in which order.
   const bool cut = bytes >= 2 * kLeastSlice && !option.load.fixed_slices && !limits.keep_bits;
   if (cut && limits.slice_bytes == 0)
     space.axes.push_back(slice_axis(bytes, most_slice(option.load), choice.slice_bytes));
-  // Hosts beside devices must have read a slice where it arrived by the next.
+  // Hosts that read in place must have read a slice before the next one comes, so depth is fixed.
   if (bytes >= 2 * kLeastSlice && limits.depth == 0 && !model_.hosts_read_in_place())
     space.axes.push_back(depth_axis(choice.depth));
   if (!model_.in_memory() && limits.tcp_streams > 1 && bytes >= kLeastStreamed) {

@@ -19,7 +19,7 @@ TEST_CASE("slices: one where it is small or nothing crosses, at most 64, 64 byte
   CHECK(Chooser(two, {}).choose(all_reduce, 0, DataType::Float32).choice.slice_bytes == 64);
   CHECK(Chooser(two, {}).choose(all_reduce, 1000, DataType::Float32).choice.slice_bytes == 4032);
   CHECK(Chooser(two, {}).choose(all_reduce, 16 * mib, DataType::Float32).choice.slice_bytes == mib);
-  // 2 ms of 1 Gbit/s are 250,000 bytes, over which 4 MiB are spread evenly.
+  // 2 ms at 1 Gbit/s are 250,000 bytes; 4 MiB are cut evenly into slices of at most that.
   CHECK(Chooser(two, {}).choose(all_reduce, mib, DataType::Float32).choice.slice_bytes == 246'784);
   CHECK(Chooser(two, {}).choose(all_gather, mib, DataType::Float32).choice.slice_bytes == 123'392);
   for (uint64_t count = 1; count < uint64_t{1} << 40U; count = count * 3 + 1) {
@@ -79,7 +79,7 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   }
   topology::Topology topology = topology::Topology::build(infos).value();
   REQUIRE(topology.links().size() == 1);
-  const std::vector<topology::Measurement> probed = {{0, 1, 4000, 8000}};  // of the hosts' copies
+  const std::vector<topology::Measurement> probed = {{0, 1, 4000, 8000}};  // of copies by hosts
   const auto slices = [&](uint64_t bytes) {
     const Spec all_reduce{Collective::AllReduce};
     const Choice choice =
@@ -101,7 +101,7 @@ TEST_CASE("devices of one host: what is enqueued for a slice weighs against a pi
   const auto fixed = [&] {
     return deterministic.choose({Collective::AllReduce}, 16 * mib, DataType::Int8).choice;
   };
-  CHECK(fixed().slice_bytes == mib);  // as of hosts that add nothing
+  CHECK(fixed().slice_bytes == mib);  // as for hosts that add nothing
   // Messages fit into a quarter of the window.
   for (auto& info : infos) info.window_bytes = 5 * static_cast<int64_t>(mib);
   topology = topology::Topology::build(infos).value();
@@ -148,7 +148,7 @@ TEST_CASE("over three clusters small messages take one hop, large ones the least
     REQUIRE(rows.size() == 2);
     CHECK(chosen(8) == rows[1]->id);
     CHECK(chosen(64 << 20) == rows[0]->id);
-    // Where one is chosen it stays so, going up.
+    // An algorithm chosen at some size stays chosen at larger sizes, up to the next change.
     std::string_view before = rows[1]->id;
     for (uint64_t bytes = 1; bytes < uint64_t{1} << 32U; bytes *= 2) {
       const std::string_view now = chosen(bytes);
@@ -175,7 +175,7 @@ TEST_CASE("hosts beside devices add up small messages themselves, and let device
   CHECK(chosen(Collective::AllReduce, 64 << 20).hops == 2);
   CHECK(chosen(Collective::AllReduce, 64 << 20).choice.depth == 4);
   CHECK(chosen(Collective::ReduceScatter, 64 << 20).hops == 1);
-  infos[0].kernels = false;  // two hops are all there is
+  infos[0].kernels = false;  // only two hops are possible
   CHECK(chosen(Collective::AllReduce, 4096).hops == 2);
   infos[0].kernels = true;
   infos[2].host_access = infos[3].host_access = false;
@@ -253,17 +253,17 @@ TEST_CASE(
   CHECK(chosen(large, 4 << 10).hops == 1);
   CHECK(chosen(large, 16 << 20).algorithm == "direct");
   CHECK(chosen(large, 0, /*uneven=*/true).algorithm == "direct");
-  // 15 messages of 5 us more, or a call of 10 us and 32 blocks at 5 GB/s.
+  // 15 more messages of 5 us, or a call of 10 us and 32 blocks at 5 GB/s.
   CHECK(chosen(large, 10'100).algorithm == "gathered");
   CHECK(chosen(large, 10'200).algorithm == "direct");
   for (const uint64_t bytes : {0, 1, 4 << 10, 16 << 20})
     CHECK(chosen(small, bytes).algorithm == "direct");
-  // Slices of a gathered call are agreed: no longer than the block.
+  // Slices of a gathered call are agreed: at most as long as the block.
   CHECK(chosen(large, 4 << 10).choice.slice_bytes == 4 << 10);
 }
 
 TEST_CASE("what was measured counts more than what cards are said to do") {
-  // Cards of 1 Gbit/s, of which a flow got a quarter; 300 us there, 350 us for an empty call.
+  // NICs of 1 Gbit/s, of which a flow got a quarter; 300 us of latency, 350 us for an empty call.
   const topology::Topology topology = test::layout_topology("AABBC");
   const std::vector<topology::Measurement> measured = {
       {0, 1, 300'000, 250}, {0, 0, 350'000, 0}, {1, 1, 340'000, 0}};
@@ -273,7 +273,7 @@ TEST_CASE("what was measured counts more than what cards are said to do") {
   const Candidate known =
       Chooser(topology, measured).candidates(all_gather, bytes, DataType::Int8)[1];
   CHECK(guess.algorithm == "direct");
-  // Two ranks' blocks to both other clusters.
+  // Two ranks' blocks go to both other clusters.
   CHECK(guess.seconds == doctest::Approx(60e-6 + 4 * 8e-3).epsilon(0.001));
   CHECK(known.seconds == doctest::Approx(350e-6 + 4 * 32e-3).epsilon(0.001));
 }

@@ -10,18 +10,19 @@ namespace hetccl::tune {
 namespace {
 
 constexpr size_t kWatched = 8;  // calls of a key before it is searched
-constexpr uint32_t kAlike = 3;  // steps with as many calls of a key before it is searched
-// A call can leave bytes behind that hold up the next, and ranks earlier or later than each other:
-// the first of a phase does not count, and of a few more the ranks' lead does not matter.
+constexpr uint32_t kAlike = 3;  // consecutive steps with equally many calls before a key is
+                                // searched
+// A call may leave bytes behind that delay the next, and ranks lead or lag each other. So a phase's
+// first call does not count, and a few more make the ranks' lead negligible.
 constexpr uint32_t kPhase = 4;
-constexpr size_t kWindow = 16;  // calls whose mean is compared with what was learnt
-// After slower trials links and buffers are emptier, and the first calls are faster than later
+constexpr size_t kWindow = 16;  // calls whose mean is compared with the learnt time
+// Slow trials leave links and buffers empty, so the first calls after them are faster than later
 // ones.
 constexpr size_t kFresh = 4;  // windows
 constexpr size_t kUnwatched = 15 * kWindow;
-constexpr double kShortUs = 200;  // of a call that a look at each would make longer
-constexpr double kDrift = 1.5;    // that many times as slow, or as fast
-constexpr size_t kWindows = 2;    // in a row; twice as many after each search
+constexpr double kShortUs = 200;  // shorter calls would be slowed down by timing each
+constexpr double kDrift = 1.5;    // factor, slower or faster
+constexpr size_t kWindows = 2;    // consecutive; doubled after each search
 constexpr uint32_t kMostBackOff = 4;
 constexpr uint64_t kMostMargin = 256;
 constexpr uint32_t kMostVoids = 3;
@@ -48,7 +49,7 @@ void Conductor::leave(const Key& key) {
 std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint64_t sequence,
                                            TimePoint now, const SpaceMaker& make_space) {
   if (!started_) started_ = now;
-  // Data flows one way: ranks are calls ahead of others, and the time of one call says nothing.
+  // Data flows one way, so ranks run calls ahead of others, and one call's time means nothing.
   if (is_rooted(key.collective) && !options_.by_steps) return std::nullopt;
   Course& called = courses_[key];
   ++called.called;
@@ -84,7 +85,7 @@ std::optional<Proposal> Conductor::propose(const Key& key, uint64_t bytes, uint6
   return proposal;
 }
 
-// One after the other, what moves most bytes in a step has most to gain, and comes first.
+// Returns the keys in the order of bytes moved in a step: those with most to gain come first.
 std::vector<Conductor::Courses::value_type*> Conductor::in_turn() {
   std::vector<Courses::value_type*> all;
   for (auto& one : courses_) all.push_back(&one);
@@ -97,7 +98,7 @@ std::vector<Conductor::Courses::value_type*> Conductor::in_turn() {
   return all;
 }
 
-// Whether enough calls were seen, or in steps always as many.
+// Returns whether enough calls were seen, or, by steps, always equally many.
 bool Conductor::is_known(const Course& course) const {
   if (!options_.by_steps) return course.watched.size() >= kWatched;
   return course.alike >= kAlike && course.per_step > 0 && !steps_us_.empty() &&
@@ -138,7 +139,8 @@ uint32_t Conductor::phase_of(const Course& course) const {
   return options_.by_steps ? course.per_step : kPhase;
 }
 
-// What the next calls of its trial may lose: twice the time of each of the first.
+// Returns the time that the trial's next calls may lose: first, all of it; later, by the ratio so
+// far.
 double Conductor::risked_us(const Course& course) const {
   const double phase_us = course.us * (options_.by_steps ? 1 : phase_of(course));
   if (course.trial.empty()) return Trial::kFirstPhases / 2.0 * phase_us;
@@ -246,7 +248,7 @@ void Conductor::choose_next(Course& course) {
     course.candidate = setting_at(course.search->space(), *point);
     return;
   }
-  // Many comparisons of noisy times: the winner has to win once more, by as much.
+  // Noise may win one of many comparisons, so the winner has to win once more, by as much.
   const Setting best = setting_at(course.search->space(), course.search->best());
   if (best == course.initial) {
     course.default_us = course.us;
@@ -265,7 +267,7 @@ void Conductor::settle(Course& course) {
   ++n_finished_;
 }
 
-// Of a rank that tells no times nothing can be learnt.
+// Ends the trial of a key for which some rank sends no times.
 void Conductor::abandon(Course& course) {
   if (++course.voids >= kMostVoids) return settle(course);
   course.state = State::Ready;
@@ -312,8 +314,8 @@ void Conductor::look_for_drift(Course& course) {
   }
 }
 
-// Trials have timed the slowest rank, after a call of the same kind. What is watched from now on is
-// this rank, and all calls.
+// Trials timed the slowest rank, after a call of the same kind. Watching times this rank alone,
+// after any call, so take a new reference.
 void Conductor::calibrate(Course& course, double now_us) {
   if (course.us > 0) course.default_us *= now_us / course.us;
   course.us = now_us;

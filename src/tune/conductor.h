@@ -1,5 +1,5 @@
-// Rank 0's part: which keys are searched, what is tried next, when a change is to hold, and what
-// the search may cost.
+// Rank 0's part: which keys are searched, what is tried next, from which call a change holds, and
+// how much time the search may cost.
 #pragma once
 
 #include <functional>
@@ -15,90 +15,91 @@
 
 namespace hetccl::tune {
 
-/// What was learnt of one key.
+/// The result of one key's search.
 struct Learnt {
   Key key;
   Setting setting;
-  uint64_t bytes = 0;     ///< of a block, of the calls that were timed
-  double us = 0;          ///< that a call takes, between clusters and inside, on its slowest rank
-  double default_us = 0;  ///< with the setting that the cost model chose
+  uint64_t bytes = 0;     ///< of a block, in the timed calls
+  double us = 0;          ///< of a whole call, on its slowest rank
+  double default_us = 0;  ///< with the cost model's setting
   uint32_t trials = 0;
 };
 
 struct ConductorOptions {
   int n_ranks = 1;
-  double budget = 0.02;  ///< of the time since the first call, that trials may lose
-  size_t most_trials = Search::kMostTrials;  ///< of a key
-  /// What is made short: each call, or the program's steps (`step`), of which calls are a part.
+  double budget = 0.02;  ///< share of the time since the first call that trials may lose
+  size_t most_trials = Search::kMostTrials;  ///< per key
+  /// Minimises the program's steps (`step`) instead of the time of each call.
   bool by_steps = false;
-  /// Timing a call costs: of settled keys some calls are watched.
+  /// Timing slows calls down, so only some calls of settled keys are watched.
   bool timing_costs = false;
 };
 
-/// Not thread-safe. Makes no decision that other ranks do not hear of, so it may use its own clock.
+/// Not thread-safe. It may use its own clock, because other ranks are told of each decision.
 class Conductor {
  public:
   explicit Conductor(ConductorOptions options) : options_(options) {}
 
-  /// The settings among which a key is searched. Called once for each key.
+  /// Makes the settings to search for a key. Called once for each key.
   using SpaceMaker = std::function<Space()>;
-  /// Learnt in an earlier job: the key is searched no more, unless its time has changed since.
-  /// `told`: all ranks know it; else it is proposed.
+  /// Adds a result of an earlier job: the key is not searched again unless its time has changed.
+  /// `told`: all ranks know the result; otherwise it is proposed.
   void know(const Learnt& learnt, bool told = true);
-  /// Searches that key no more.
+  /// Stops searching that key.
   void leave(const Key& key);
-  /// Before a call of that key, whose blocks have `bytes`; perhaps there is something to propose.
+  /// Called before a call of `key` with blocks of `bytes`. May return a proposal.
   std::optional<Proposal> propose(const Key& key, uint64_t bytes, uint64_t sequence, TimePoint now,
                                   const SpaceMaker& make_space);
-  /// The program has finished a step. A key that every step calls equally often is searched, one at
-  /// a time.
+  /// Called when the program has finished a step. Keys that every step calls equally often are
+  /// searched, one at a time.
   void step(TimePoint now);
-  /// The verdict, once all have voted or one has said no.
+  /// Counts a vote. Returns the verdict once all have voted yes, or one no.
   std::optional<Verdict> count(int rank, const Vote& vote);
-  /// The verdict for a rank in doubt: cancels the round if it is still open.
+  /// Returns the verdict for a rank in doubt. Cancels the round if it is still open.
   Verdict resolve(uint64_t round);
-  /// Of a trial, from every rank.
+  /// Adds one rank's times of a trial. Needed from every rank.
   void add(int rank, const Samples& samples);
-  /// Whether `watch` wants the time of the next call of that key. Called once for each call.
+  /// Returns whether `watch` needs the time of the key's next call. Call once for each call.
   [[nodiscard]] bool wants_time(const Key& key);
-  /// How long a call of that key, outside trials, took on this rank.
+  /// Adds the time of a call of `key` on this rank, outside trials.
   void watch(const Key& key, double us);
 
-  /// Of keys whose search is over.
+  /// Returns the results of finished searches.
   [[nodiscard]] std::vector<Learnt> learnt() const;
-  /// Grows with what there is to keep.
+  /// Grows when there is a new result to keep.
   [[nodiscard]] uint64_t n_finished() const { return n_finished_; }
-  /// {keys: [{key, state, setting, us, default_us, trials, tried: [{setting, ratio}]}], rounds,
-  ///  cancelled, lost_us}
+  /// Returns {keys: [{key, state, setting, us, default_us, trials, tried: [{setting, ratio}]}],
+  /// rounds, cancelled, lost_us}.
   [[nodiscard]] Json describe() const;
 
  private:
-  // Of a step, of which calls are a part.
+  // The least gain in a whole step, of which calls are only a part.
   static constexpr double kStepGain = 0.01;
   enum class State { Watching, Ready, Trying, Settled, Left };
   enum class Aim { Search, Confirm };
-  // One key's way from its first call to its best setting.
+  // One key's progress from its first call to its best setting.
   struct Course {
     State state = State::Watching;
     Aim aim = Aim::Search;
     std::optional<Search> search;
-    Setting initial;                   // what the cost model chose
-    std::optional<Setting> standing;   // none: what the cost model chooses
-    std::optional<Setting> replacing;  // is to stand from the next proposal on
+    Setting initial;                   // the cost model's choice
+    std::optional<Setting> standing;   // none: the cost model's choice
+    std::optional<Setting> replacing;  // becomes `standing` with the next proposal
     Setting candidate;
     Trial trial;
     uint32_t trials = 0;
-    uint32_t voids = 0;  // trials in a row of which some rank told no times
+    uint32_t voids = 0;  // consecutive trials for which some rank sent no times
     std::vector<double> watched;
-    uint32_t called = 0, per_step = 0;  // calls since the last step; in each of the last steps
-    uint32_t alike = 0;                 // steps in a row with as many calls
-    uint64_t bytes = 0;                 // of a block of its last call
+    uint32_t called = 0, per_step = 0;  // calls since the last step; calls in each of the last
+                                        // steps
+    uint32_t alike = 0;                 // consecutive steps with equally many calls
+    uint64_t bytes = 0;                 // of a block in its last call
     double us = 0, default_us = 0;      // of a call
-    size_t drifted = 0;                 // windows in a row
+    size_t drifted = 0;                 // consecutive windows
     size_t unwatched = 0;               // calls until it is watched again
     uint32_t searches = 0;
-    size_t fresh = 0;  // windows until what is watched counts, after a search
-    // The trial under way.
+    size_t fresh = 0;  // windows to ignore after a search
+    // The current trial.
     uint64_t round = 0;
     uint32_t index = 0, calls = 0, phases = 0, calls_since = 0;
     std::map<int, std::vector<double>> samples;
@@ -127,13 +128,13 @@ class Conductor {
   ConductorOptions options_;
   Courses courses_;
   std::optional<Open> open_;
-  std::map<uint64_t, bool> verdicts_;  // the last few rounds
+  std::map<uint64_t, bool> verdicts_;  // of the last few rounds
   uint64_t rounds_ = 0, cancelled_ = 0, n_finished_ = 0;
   uint64_t margin_ = 2;  // calls between a proposal and its first call
   std::optional<TimePoint> started_;
   double spent_us_ = 0;
   std::optional<TimePoint> stepped_;
-  std::vector<double> steps_us_;  // the last few
+  std::vector<double> steps_us_;  // of the last few steps
 };
 
 }  // namespace hetccl::tune

@@ -20,7 +20,7 @@ Space make_places_space() {
   return {{{"exchange", {.slice_bytes = kDefault, .depth = 3}, {}}, {slices}}};
 }
 
-// One rank, and the time of each call by its place in the step and by its slice.
+// One rank, whose calls take times that depend on their place in the step and on the slice size.
 class Program {
  public:
   using Time = std::function<double(uint64_t place, uint64_t slice)>;

@@ -21,12 +21,12 @@ Space make_space() {
   return {{{"exchange", {.slice_bytes = 8192, .depth = 3}, {}}, {slices}}};
 }
 
-// One rank that calls, and whose calls take longer the further their slice is from the best one.
+// One rank whose calls take longer the further their slice size is from the best.
 class Loop {
  public:
   explicit Loop(ConductorOptions options, uint64_t seed = 1) : conductor(options), random_(seed) {}
 
-  /// One call; how long it took, in microseconds.
+  /// Makes one call. Returns its time in microseconds.
   double call() {
     const TimePoint now = TimePoint() + microseconds(static_cast<int64_t>(now_us));
     if (const auto proposal = conductor.propose(kKey, 1 << 20, sequence_, now, make_space)) {
@@ -88,8 +88,8 @@ TEST_CASE("conductor: the best is found, and what was learnt says so") {
 TEST_CASE("conductor: trials lose no more than the budget") {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     Loop loop({.budget = 0.02}, seed);
-    loop.best = seed % 2 == 0 ? 8192 : 262'144;  // the default is the best already, or is not
-    loop.apart_us = 1000;                        // a step, of which the call is a part
+    loop.best = seed % 2 == 0 ? 8192 : 262'144;  // the default may be the best already
+    loop.apart_us = 1000;                        // the rest of a step beside the call
     const double by_default = 100 * (1 + 0.3 * std::abs(std::log2(8192 / loop.best)));
     double lost = 0;
     for (int i = 0; i < 200; ++i) lost += loop.call() - by_default;
@@ -136,7 +136,7 @@ TEST_CASE("conductor: what an earlier job has learnt is proposed where ranks wer
     CHECK(proposal->changes[0] == Change{kKey, learnt.setting});
     CHECK_FALSE(conductor.count(0, {proposal->round, true}));
     CHECK_FALSE(conductor.count(1, {proposal->round, false})->commit);
-    proposal = conductor.propose(kKey, 1 << 20, 10, TimePoint(), make_space);  // once more
+    proposal = conductor.propose(kKey, 1 << 20, 10, TimePoint(), make_space);  // proposes again
     REQUIRE(proposal);
     CHECK_FALSE(conductor.count(0, {proposal->round, true}));
     CHECK(conductor.count(1, {proposal->round, true})->commit);

@@ -6,7 +6,7 @@
 namespace hetccl::tune {
 namespace {
 
-// Collectives and types apart, all sizes together.
+// Drops the size: collectives and types stay apart.
 Key any_size(Key key) {
   key.size_class = 0;
   return key;

@@ -1,4 +1,4 @@
-// What the cost model's predictions have to be multiplied by, as jobs have learnt.
+// Corrects the cost model's predictions by what jobs have measured.
 #pragma once
 
 #include <map>
@@ -12,18 +12,18 @@ namespace hetccl::tune {
 /// Immutable.
 class Correction {
  public:
-  /// `chooser` is of the topology where `learnt` was learnt.
+  /// `chooser` is of the topology in which `learnt` was measured.
   Correction(Chooser& chooser, const topology::Topology& topology,
              const std::vector<Learnt>& learnt);
 
-  /// The time of a call of that key with blocks of `bytes` over what the model predicts: of a key
-  /// that is known what its calls took; else, since others run with the model's setting, what that
-  /// took at the nearest sizes of the collective that are known, in between interpolated. 1 where
-  /// none is.
+  /// Returns the ratio of measured to predicted time for a call of `key` with `bytes` per block.
+  /// Uses this key's measurement if there is one. Otherwise interpolates between the nearest
+  /// measured sizes of the same collective, each with the default setting. Returns 1 if nothing was
+  /// measured.
   [[nodiscard]] double factor(const Key& key, uint64_t bytes) const;
 
  private:
-  // By a block's bytes: the logarithm of the factor.
+  // Maps a block's bytes to the logarithm of the factor.
   using Factors = std::map<uint64_t, double>;
   std::map<Key, Factors> defaults_;  // by keys of size class 0
   std::map<Key, double> tuned_;

@@ -17,29 +17,29 @@ namespace {
 using plan::Spec;
 using topology::Topology;
 
-// Measured on one host and on emulated ones (docs/benchmarks.md): from a post at one end to the
-// completion at the other, the engines awake.
+// Measured on one host and on emulated ones (docs/benchmarks.md), from a post at one end to the
+// completion at the other, with the engines awake.
 constexpr double kTcpLatency = 40e-6;
-constexpr double kCall = 10e-6;  // of a cluster's library, of which a collective makes two
+constexpr double kCall = 10e-6;  // of one library call; a collective makes two
 constexpr double kShmLatency = 4e-6;
 constexpr double kShmBandwidth = 3e9;
-// Of devices that copy to and from memory which both have pinned: their bus, which no probe of
-// channels sees.
+// For devices that copy through pinned memory: the speed of their bus, which probes of channels do
+// not measure.
 constexpr double kWindowBandwidth = 40e9;
 constexpr double kUnknownBandwidth = 1e9 / 8;
-// Of a rank of the host that adds what came to what it has, by itself.
+// For a host rank that adds received data to its own.
 constexpr double kHostAdding = 5e9;
-// An estimate of what posting and completing a message takes on each of its ends, by the threads
-// that every rank of a host has for that.
+// Estimate: the cost of posting and completing a message at each end, by the threads that every
+// rank of a host has.
 constexpr double kMessage = 5e-6;
 constexpr double kShmMessage = 1e-6;
-// Estimates of how fast a cluster's library moves blocks to a rank that passes them on, or a rank
-// copies them: of hosts as fast as they add.
+// Estimates: the speed at which a cluster's library moves blocks to a rank that forwards them, or a
+// rank copies them. For hosts, the speed of adding.
 constexpr double kHostPassing = 5e9;
 constexpr double kDevicePassing = 50e9;
 
 using topology::Measurement;
-using LinkClass = std::pair<std::string, int64_t>;  // links of one are alike
+using LinkClass = std::pair<std::string, int64_t>;  // links of one class are alike
 
 LinkCost guess_of(const topology::Link& link) {
   if (link.in_memory) return {kShmLatency, kShmBandwidth};
@@ -47,14 +47,14 @@ LinkCost guess_of(const topology::Link& link) {
   return {kTcpLatency, link.mbps > 0 ? known : kUnknownBandwidth};
 }
 
-/// What one border rank of the cluster can send at most; 0: unknown.
+/// Returns the most that one border rank of the cluster can send; 0: unknown.
 double card_bandwidth(const Topology& topology, int cluster) {
   const topology::Cluster& one = topology.clusters()[static_cast<size_t>(cluster)];
   return static_cast<double>(cards_mbps(one, one.border.front(), topology.infos())) * 1e6 / 8;
 }
 
-/// One rank of each cluster has measured: all border ranks together do so much more as their cards
-/// are faster than that one's.
+/// Scales a measurement to the whole link. One rank of each cluster has measured; all border ranks
+/// together are faster in proportion to their NICs.
 LinkCost cost_of(const topology::Link& link, const Measurement& measured,
                  const Topology& topology) {
   LinkCost cost = guess_of(link);
@@ -70,13 +70,14 @@ int first_rank(int cluster, const Topology& topology) {
   return topology.clusters()[static_cast<size_t>(cluster)].ranks.front();
 }
 
-/// Bytes of the memory that the clusters' devices share, pair by pair; 0: they go through hosts.
+/// Returns the bytes of memory that each pair of the clusters' devices shares; 0: data goes through
+/// hosts.
 int64_t window_of(const topology::Link& link, const Topology& topology) {
   if (!link.in_memory) return 0;
   return topology.window(first_rank(link.a, topology), first_rank(link.b, topology));
 }
 
-/// Whether neither end's memory is one that hosts reach, and copy.
+/// Returns whether devices copy at both ends, because hosts cannot reach their memory.
 bool by_devices(const topology::Link& link, const Topology& topology) {
   const auto host_reaches = [&](int cluster) {
     return topology.infos()[static_cast<size_t>(first_rank(cluster, topology))].host_access;
@@ -84,7 +85,7 @@ bool by_devices(const topology::Link& link, const Topology& topology) {
   return !host_reaches(link.a) && !host_reaches(link.b);
 }
 
-/// What links of each class cost: of several measurements the worst.
+/// Returns the costs of each class of links; of several measurements, the worst.
 std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
                                                const std::vector<Measurement>& measured) {
   std::map<std::pair<int, int>, const Measurement*> by_ends;
@@ -102,13 +103,13 @@ std::map<LinkClass, LinkCost> measured_classes(const Topology& topology,
   return classes;
 }
 
-/// Whether its rows make different numbers of calls of the library.
+/// Returns whether the collective's rows make different numbers of library calls.
 bool differ_in_calls(Collective collective) {
   return collective == Collective::AllReduce || collective == Collective::AllGather ||
          collective == Collective::ReduceScatter;
 }
 
-/// A sum of fractions without its rounding errors: three thirds are 1.
+/// Rounds a sum of fractions: three thirds are 1.
 double round_sum(double blocks) {
   return std::nearbyint(blocks * 0x1p32) * 0x1p-32;
 }
@@ -139,7 +140,7 @@ CostModel::CostModel(const Topology& topology, const std::vector<Measurement>& m
     slowest_.latency = std::max(slowest_.latency, cost.latency);
     slowest_.bandwidth = std::min(slowest_.bandwidth, cost.bandwidth);
     in_memory_ = in_memory_ && link.in_memory;
-    // A link is as fast as its slower end: a cluster's own speed shows in its fastest link.
+    // A link is as fast as its slower end, so a cluster's own speed shows in its fastest link.
     for (const int end : {link.a, link.b}) {
       double& bandwidth = clusters_[static_cast<size_t>(end)].bandwidth;
       bandwidth = std::max(bandwidth, cost.bandwidth);
@@ -193,10 +194,10 @@ Load CostModel::load(const plan::Algorithm& row, const Spec& spec, const Topolog
 double CostModel::seconds(const Load& load, uint64_t bytes, uint64_t slices) const {
   const double wire = load.seconds_per_byte * static_cast<double>(bytes);
   const double filling = wire / static_cast<double>(std::max<uint64_t>(slices, 1));
-  // A rank handles the messages of one slice while another one's are on the wire.
+  // A rank handles the messages of one slice while another slice's are on the wire.
   const double handling =
       static_cast<double>(load.messages) * (in_memory_ ? kShmMessage : kMessage);
-  // Messages wait for the library's call that gathers their blocks.
+  // Messages wait for the library call that gathers their blocks.
   const bool passes = load.passing_per_byte > 0;
   const double passing = passes ? kCall + load.passing_per_byte * static_cast<double>(bytes) : 0;
   return call_ + load.extra_calls * library_call_ + wire + handling + passing +

@@ -1,7 +1,7 @@
-// What a collective will cost: what every call costs, hops, messages, and the bytes through the
-// narrowest cluster, as counted from its plans. How long bytes take inside clusters is left out,
-// since all algorithms of one collective share it, but for sums that hosts make in one and devices
-// in another, and for blocks that one passes through ranks which are neither their source nor their
+// Predicts the time of a collective from its plans: a constant per call, hops, messages, and the
+// bytes through the narrowest cluster. The time of bytes inside clusters is left out, because all
+// algorithms of a collective share it. Two differences are counted: sums that one algorithm makes
+// on hosts and another on devices, and blocks that pass through ranks which are neither source nor
 // destination.
 #pragma once
 
@@ -13,68 +13,70 @@
 
 namespace hetccl::tune {
 
-/// One way between clusters: seconds until a message's first byte has arrived, and bytes a second.
+/// A link between clusters: seconds until a message's first byte has arrived, and bytes per second.
 struct LinkCost {
   double latency = 0;
   double bandwidth = 0;
 };
 
-/// What an algorithm asks of the links, per block of a slice.
+/// An algorithm's load on the links, per block of a slice.
 struct Load {
   int hops = 0;
-  double blocks = 0;            ///< in or out of the cluster that has most to move
-  double seconds_per_byte = 0;  ///< of a block: of the cluster that takes longest
-  uint64_t messages = 0;        ///< of a slice that the busiest rank sends, or receives
-  /// Of a block: for what the busiest rank passes on inside clusters.
+  double blocks = 0;            ///< in or out of the busiest cluster
+  double seconds_per_byte = 0;  ///< of a block, in the slowest cluster
+  uint64_t messages = 0;        ///< per slice, sent or received by the busiest rank
+  /// For bytes of a block that the busiest rank forwards inside its cluster.
   double passing_per_byte = 0;
-  /// Calls of the cluster's library beyond those of the default algorithm, negative where there are
-  /// fewer: they follow each other.
+  /// Calls of the cluster's library beyond those of the default algorithm; negative: fewer. They
+  /// run one after the other.
   int extra_calls = 0;
-  bool adds = false;          ///< ranks add up what they have received
-  bool encodes = false;       ///< in scratch memory, also in one cluster
-  bool fixed_slices = false;  ///< whatever the call: ranks may know no other block than their own
+  bool adds = false;          ///< ranks add up received data
+  bool encodes = false;       ///< in scratch memory, even with a single cluster
+  bool fixed_slices = false;  ///< always: ranks may know no blocks but their own
 };
 
-/// What is known of one topology's links. Immutable.
+/// The costs of one topology's links. Immutable.
 class CostModel {
  public:
-  /// `measured` may be empty: then constants, and the bandwidths that ranks have published.
-  /// `deterministic`: windows do not count, of which one communicator has more than the next.
+  /// If `measured` is empty, uses constants and the bandwidths that ranks published.
+  /// `deterministic`: ignores windows, because communicators get different amounts.
   CostModel(const topology::Topology& topology, const std::vector<topology::Measurement>& measured,
             bool deterministic);
 
-  /// Makes some of the row's plans, so callers keep the result. `topology` is the model's, `row`
-  /// applies, and the root is a rank.
+  /// Makes some of the row's plans, so callers should keep the result. `topology` must be the
+  /// model's, `row` must apply, and the root must be a rank.
   [[nodiscard]] Load load(const plan::Algorithm& row, const plan::Spec& spec,
                           const topology::Topology& topology) const;
-  /// Seconds for blocks of `bytes` in `slices` pieces that follow each other from hop to hop.
+  /// Returns the seconds for blocks of `bytes` in `slices` pieces that are pipelined over the hops.
   [[nodiscard]] double seconds(const Load& load, uint64_t bytes, uint64_t slices) const;
-  /// The slowest way between two clusters. Bandwidth is 0 where there is one cluster alone.
+  /// Returns the slowest link between two clusters. Bandwidth is 0 if there is one cluster.
   [[nodiscard]] const LinkCost& slowest() const { return slowest_; }
-  /// Whether all clusters share one host's memory.
+  /// Returns whether all clusters share one host's memory.
   [[nodiscard]] bool in_memory() const { return in_memory_; }
-  /// Of the memory that two devices share, the least; 0 where they share none.
+  /// Returns the least memory that two devices share; 0: none share memory.
   [[nodiscard]] uint64_t window() const { return window_; }
-  /// Whether messages pass through devices' streams, to and from memory that transports reach.
+  /// Returns whether messages go through devices' streams, to and from memory that transports
+  /// reach.
   [[nodiscard]] bool on_streams() const { return on_streams_; }
   [[nodiscard]] size_t n_clusters() const { return clusters_.size(); }
-  /// Whether hosts beside devices read what those sent where it arrived, in memory that both reach.
+  /// Returns whether host ranks read data of device ranks where it arrived, in shared memory
+  /// (in-place read).
   [[nodiscard]] bool hosts_read_in_place() const { return hosts_read_in_place_; }
 
  private:
   struct Cluster {
     double ranks = 0;
-    double bandwidth = 0;  ///< to all others together, each way
+    double bandwidth = 0;  ///< to all other clusters together, each way
   };
 
   std::vector<Cluster> clusters_;
   LinkCost slowest_;
-  double call_ = 0;          ///< seconds of a small call of one hop
-  double library_call_ = 0;  ///< of one of the two calls of a library in it
+  double call_ = 0;          ///< seconds of a small call with one hop
+  double library_call_ = 0;  ///< seconds of one of its two library calls
   bool in_memory_ = false;
   uint64_t window_ = 0;
   bool on_streams_ = false;
-  int hosts_ = -1;  ///< the cluster of hosts, of two, whose sums devices can make
+  int hosts_ = -1;  ///< of two clusters, the one of hosts whose sums devices can make
   bool hosts_read_in_place_ = false;
 };
 

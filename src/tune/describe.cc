@@ -22,8 +22,8 @@ using plan::RankPlan;
 using plan::Spec;
 using topology::Topology;
 
-constexpr int kMaxVerifiedRanks = 1024;      // minutes at worst: more than the square
-constexpr int kMaxRanks = 4096;              // all of their plans are held at once
+constexpr int kMaxVerifiedRanks = 1024;      // more take minutes: time grows faster than the square
+constexpr int kMaxRanks = 4096;              // all of their plans are in memory at once
 constexpr size_t kMaxListedSteps = 500'000;  // about 100 MB of text
 // The verifier's time and memory grow with the steps of all slices that it runs.
 constexpr uint64_t kMaxVerifiedSteps = 16'384;
@@ -60,7 +60,7 @@ Status check_query(const Query& query, const Topology& topology) {
   }
   HETCCL_TRY(plan::check(query.call, static_cast<uint32_t>(n_ranks)));
   HETCCL_TRY(plan::check_support(query.call, topology));
-  // Sums over all ranks and clusters stay within 64 bits.
+  // Keeps sums over all ranks and clusters within 64 bits.
   uint64_t all_ranks = 0;
   if (__builtin_mul_overflow(query.call.count * size_of(query.call.type),
                              uint64_t{2} * kMaxRanks * kMaxRanks, &all_ranks)) {
@@ -80,15 +80,15 @@ Result<std::vector<RankPlan>> plan_all(const Spec& spec, const Topology& topolog
   return plans;
 }
 
-/// What is described: a collective, or a message.
+/// The call that is described: a collective or a message.
 struct Subject {
   Spec spec;
-  int to = -1;  ///< of a message: the rank that receives
+  int to = -1;  ///< for a message: the rank that receives
   std::vector<RankPlan> plans{};
   verify::Options options{};
 
   [[nodiscard]] bool is_message() const { return spec.collective == Collective::PointToPoint; }
-  /// A rank that takes part.
+  /// Returns a rank that takes part.
   [[nodiscard]] int any_rank() const { return is_message() ? spec.root : 0; }
   void cut(const Choice& choice, uint64_t count, DataType type) {
     options.depth = choice.depth;
@@ -124,7 +124,7 @@ Json slices_of(const Topology& topology, const Subject& subject) {
           {"lag", std::move(lags)}};
 }
 
-/// Checks a call, as verify::verify does a collective.
+/// Verifies a call, as verify::verify does for a collective.
 Result<verify::Verified> verify_subject(const Subject& subject, const Topology& topology) {
   if (!subject.is_message())
     return verify::verify(subject.spec, topology, subject.plans, subject.options);
@@ -213,7 +213,7 @@ Result<std::string> list_steps(const Query& query, const Topology& topology,
   return text;
 }
 
-/// What a call sends between clusters, from each to each.
+/// Lists the bytes that a call sends from each cluster to each other one.
 Json traffic_of(const Topology& topology, const Subject& subject, uint64_t& cross_bytes) {
   const verify::Options& options = subject.options;
   std::vector<Json> pairs;
@@ -226,7 +226,7 @@ Json traffic_of(const Topology& topology, const Subject& subject, uint64_t& cros
   return pairs;
 }
 
-/// Lists what each card of a host sends.
+/// Lists the bytes that each NIC of a host sends.
 Json cards_of(const Topology& topology, const Subject& subject) {
   const verify::Options& options = subject.options;
   std::vector<Json> cards;
@@ -238,7 +238,7 @@ Json cards_of(const Topology& topology, const Subject& subject) {
   return cards;
 }
 
-/// The answer, but for what is known of a collective alone.
+/// Returns the part of the answer that collectives and messages share.
 Result<Json> head_of(const Query& query, const Topology& topology, const Subject& subject) {
   const Signature& call = query.call;
   const RankPlan& plan = subject.plan_of(subject.any_rank());

@@ -92,7 +92,7 @@ TEST_CASE("every algorithm that applies is shown, one that is added among them")
   REQUIRE(three.size() == 3);
   CHECK(three[2]["plan"] == "toy");
   CHECK(three[2]["chosen"] == false);
-  // It is the same as the first, so it costs the same.
+  // It equals the first, so it costs the same.
   for (const char* key : {"hops", "slice_bytes", "depth", "predicted_us"}) {
     CAPTURE(key);
     CHECK(three[2][key].number() == three[0][key].number());
@@ -139,7 +139,7 @@ TEST_CASE("what is too large is said, not tried") {
   const topology::Topology big = test::layout_topology(std::string(4097, 'A'));
   CHECK(refused(query_of(Collective::AllReduce, 1), big).find("4097 ranks") != std::string::npos);
 
-#if !defined(HETCCL_UNDER_ASAN)  // where planning for 250 clusters takes a minute
+#if !defined(HETCCL_UNDER_ASAN)  // planning for 250 clusters takes a minute there
   std::string layout;
   for (int i = 1; i <= 250; ++i) layout += static_cast<char>(i);
   Query deep = query_of(Collective::AllGather, 1);

@@ -14,7 +14,7 @@ uint64_t fnv1a(std::string_view text) {
   return hash;
 }
 
-// Without the job that an adaptor's version may name behind a semicolon.
+// Strips the job that an adaptor's version may name after a semicolon.
 std::string lasting(const std::string& library_version) {
   return library_version.substr(0, library_version.find(';'));
 }
@@ -98,7 +98,7 @@ Result<Knowledge> Knowledge::parse(std::string_view text) {
     const auto learnt = read(one);
     const std::string* digest = one["place"].text();
     const auto time = one["time"].integer(0, INT64_MAX);
-    // A setting of an algorithm that this version does not have is another version's business.
+    // Skips settings of algorithms that this version does not have.
     if (!learnt || digest == nullptr || digest->size() != 16 || !time) continue;
     const std::string* summary = one["summary"].text();
     knowledge.entries_[{*digest, learnt->key}] = {*learnt, summary != nullptr ? *summary : "",
@@ -163,7 +163,7 @@ Json to_json(const std::vector<Learnt>& learnt) {
 std::vector<Learnt> first_that_fit(std::vector<Learnt> learnt, size_t most_bytes) {
   size_t bytes = 2, n = 0;
   for (; n < learnt.size(); ++n) {
-    bytes += to_json(learnt[n]).dump().size() + 2;  // and what separates it from the next
+    bytes += to_json(learnt[n]).dump().size() + 2;  // and the separator
     if (bytes > most_bytes) break;
   }
   learnt.erase(learnt.begin() + static_cast<ptrdiff_t>(n), learnt.end());

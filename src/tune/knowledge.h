@@ -1,4 +1,4 @@
-// What jobs have learnt, for the next ones: the contents of HETCCL_TUNE_FILE.
+// Results of earlier jobs, for later ones: the contents of HETCCL_TUNE_FILE.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,38 @@
 
 namespace hetccl::tune {
 
-/// Stands for all of a topology and of the settings that moves times: entries hold for jobs of the
-/// same fingerprint, those on like machines, whatever their names.
+/// Identifies everything in a topology and in the settings that changes times. Entries apply to
+/// jobs with the same fingerprint: on equal machines, whatever their names.
 struct Fingerprint {
   std::string digest;   ///< 16 hexadecimal digits
   std::string summary;  ///< for people: "2 host + 2 host by tcp"
 };
-/// 16 hexadecimal digits that stand for a text.
+/// Returns 16 hexadecimal digits, the digest of a text.
 [[nodiscard]] std::string digest_of(std::string_view text);
-/// `settings`: those on which ranks agree; `version`: of hetccl.
+/// `settings`: those that ranks agree on. `version`: hetccl's.
 [[nodiscard]] Fingerprint fingerprint_of(const topology::Topology& topology,
                                          std::string_view settings, int version);
 
-/// A measured time above this, in microseconds, is refused.
+/// Larger measured times, in microseconds, are refused.
 inline constexpr double kMostUs = 1e12;
 
-/// Pure; reading and writing files is the caller's.
+/// Pure: callers read and write the files.
 class Knowledge {
  public:
   static constexpr size_t kMostBytes = size_t{4} << 20U;
   static constexpr size_t kMostEntries = 8192;
 
-  /// InvalidArgument where the text is no such file; Unsupported where its format has another
+  /// Returns InvalidArgument if the text is no such file, Unsupported if its format has another
   /// version.
   static Result<Knowledge> parse(std::string_view text);
   [[nodiscard]] std::string dump() const;
 
-  /// Newer entries replace older ones of the same fingerprint and key; beyond kMostEntries the
-  /// oldest are dropped. `time`: seconds since the Unix epoch.
+  /// Adds entries. Newer ones replace older ones of the same fingerprint and key; beyond
+  /// kMostEntries the oldest are dropped. `time`: seconds since the Unix epoch.
   void add(const Fingerprint& fingerprint, const std::vector<Learnt>& learnt, int64_t time);
-  /// Entries of later than `now`, by another machine's clock, count as of now.
+  /// Sets times after `now`, from another machine's clock, to `now`.
   void correct_times(int64_t now);
-  /// The newest first.
+  /// Returns the newest first.
   [[nodiscard]] std::vector<Learnt> find(const Fingerprint& fingerprint) const;
   [[nodiscard]] size_t size() const { return entries_.size(); }
 
@@ -60,10 +60,10 @@ class Knowledge {
   Entries entries_;  // by digest and key
 };
 
-/// The entries of one fingerprint as a JSON array, for rank 0 to tell the others; and back. Entries
-/// that are none are left out.
+/// Encodes the entries of one fingerprint as a JSON array, which rank 0 sends to the others, and
+/// decodes it. Decoding skips malformed entries.
 [[nodiscard]] Json to_json(const std::vector<Learnt>& learnt);
-/// The first of `learnt`, as many as are at most `most_bytes` long in that form.
+/// Returns the first of `learnt`, as many as fit into `most_bytes` of that form.
 [[nodiscard]] std::vector<Learnt> first_that_fit(std::vector<Learnt> learnt, size_t most_bytes);
 [[nodiscard]] std::vector<Learnt> learnt_from_json(const Json& json);
 

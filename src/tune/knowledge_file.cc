@@ -39,7 +39,7 @@ void KnowledgeFile::add(const Fingerprint& fingerprint, const std::vector<Learnt
   }
 }
 
-// It may be somebody's file, named by mistake.
+// Keep it: it may be somebody's file, named by mistake.
 Result<Knowledge> KnowledgeFile::keep_damaged(std::string_view text, const Status& why) const {
   const std::string copy = path_ + ".damaged";
   HETCCL_TRY(replace_file(copy, text));

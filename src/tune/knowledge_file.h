@@ -1,4 +1,4 @@
-// HETCCL_TUNE_FILE: knowledge in a file that jobs share.
+// HETCCL_TUNE_FILE: results in a file that jobs share.
 #pragma once
 
 #include <functional>
@@ -9,17 +9,17 @@
 
 namespace hetccl::tune {
 
-/// A file that cannot be read or written is reported, and nothing else suffers. Thread-safe where
-/// `warn` is.
+/// If the file cannot be read or written, this warns and the job continues. Thread-safe if `warn`
+/// is.
 class KnowledgeFile {
  public:
-  /// `path` may be empty: then there is no file. `warn` takes a line of log.
+  /// `path` may be empty: no file. `warn` takes a log line.
   KnowledgeFile(std::string path, std::function<void(const std::string&)> warn);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] Knowledge read() const;
-  /// Merges it with what others have written meanwhile. What another version has written stays as
-  /// it is; what is no such file is kept beside it, as `path`.damaged.
+  /// Merges `learnt` with what other jobs have written meanwhile. Leaves the file of another
+  /// version as it is. Renames a file that is not in this format to `path`.damaged.
   void add(const Fingerprint& fingerprint, const std::vector<Learnt>& learnt) const;
 
  private:

@@ -135,8 +135,7 @@ TEST_CASE("correction: known sizes are met, others lie between; other collective
   const auto predicted = [&](uint64_t bytes) {
     return 1e6 * chooser.choose({Collective::AllReduce}, bytes, DataType::Int8).seconds;
   };
-  // Its calls took `tuned` times as long as predicted, those with the model's setting `normal`
-  // times.
+  // Its calls took `tuned` times the predicted time, calls with the default setting `normal` times.
   const auto known = [&](uint8_t size_class, double tuned, double normal) {
     Learnt one = learnt(size_class, tuned * predicted(uint64_t{1} << size_class));
     one.default_us = normal * predicted(uint64_t{1} << size_class);

@@ -6,8 +6,8 @@
 namespace hetccl::tune {
 namespace {
 
-// Pairs of eight calls begin at 0, 9, 19 and 30: modulo what most programs repeat, both settings
-// meet most places.
+// Pairs of eight calls then begin at 0, 9, 19 and 30. Modulo the period of most programs, both
+// settings meet most places.
 constexpr std::array<uint32_t, 4> kRests = {1, 2, 3, 1};
 
 }  // namespace
@@ -24,7 +24,8 @@ Vote Ledger::vote(const Proposal& proposal) {
   const bool yes = proposal.round > newest_ && proposal.from >= next_ && !open_round() &&
                    (pending_.empty() || pending_.back().proposal.from <= proposal.from);
   if (yes) {
-    // `use` must not need memory: a rank that had none would go its own way.
+    // Allocate now, so that `use` needs no memory: a rank that failed there would use another
+    // setting.
     for (const Change& change : proposal.changes) states_.try_emplace(change.key);
     pending_.push_back({proposal, false});
     newest_ = proposal.round;

@@ -48,7 +48,7 @@ TEST_CASE("ledger: after each two phases calls may rest, which are in no phase")
   ledger.know(kLedgerKey, kStanding);
   CHECK(ledger.vote({1, 0, {{kLedgerKey, kCandidate, 12, 2, true}}}).yes);
   ledger.settle({1, true});
-  // s: the one that stands, c: the candidate, in capitals where a phase ends.
+  // s: standing setting, c: candidate; capitals end a phase.
   const std::string_view expected = "sScC.cCsS..sScC...";
   for (size_t call = 0; call < expected.size(); ++call) {
     CAPTURE(call);

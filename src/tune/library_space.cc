@@ -7,10 +7,10 @@
 namespace hetccl::tune {
 namespace {
 
-constexpr uint64_t kBytesOfChannel = uint64_t{256} << 10U;  // where the search starts
+constexpr uint64_t kBytesOfChannel = uint64_t{256} << 10U;  // start of the search
 constexpr uint64_t kMostStart = 16;
-// Protocol ll sends twice the bytes, to save time that larger calls do not notice: over sockets 32
-// MiB took eight times as long.
+// Protocol ll sends twice the bytes to save latency that larger calls do not notice: over sockets,
+// 32 MiB took eight times as long.
 constexpr uint64_t kMostOfLl = uint64_t{4} << 20U;
 
 // The most promising come first.

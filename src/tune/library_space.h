@@ -1,4 +1,4 @@
-// What a vendor's library can be asked for, as a space to search.
+// The tactics of a vendor's library, as a space to search.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace hetccl::tune {
 
-/// Calls of one algorithm and protocol of the library's (Tactic's numbers), with `bytes` in all,
-/// and its channels where it lets them be chosen.
+/// Returns calls with one algorithm and protocol of the library (Tactic's numbers), `bytes` in
+/// total, over its numbers of channels if it lets them be chosen.
 [[nodiscard]] Subspace library_subspace(int algorithm, int protocol, uint64_t bytes);
-/// The numbers of channels to try, and where to start.
+/// Returns the numbers of channels to try.
 [[nodiscard]] Axis channels_axis();
 [[nodiscard]] uint16_t usual_channels(uint64_t bytes);
 
-/// InvalidArgument where the libraries cannot run such a call so. `alone`: one call of the
-/// library's is all of it; else its parts of the call take channels only.
+/// Returns InvalidArgument if the libraries cannot run the call with `tactic`. `alone`: the call is
+/// a single library call; otherwise only channels can be set for its parts.
 [[nodiscard]] Status check(const Tactic& tactic, Collective collective, bool alone,
                            const Tactics& tactics);
 
-/// A collective that is one call of the library's: its own choice, and each pair that it has.
-/// `bytes`: of the call. `keep_bits`: nothing may change the order of sums, and all else is left.
+/// Returns the space of a collective that is one library call: the library's own choice, and each
+/// algorithm and protocol pair. `bytes`: of the call. `keep_bits`: only tactics that keep the order
+/// of sums.
 [[nodiscard]] Space library_space(Collective collective, uint64_t bytes, const Tactics& tactics,
                                   bool keep_bits);
 

@@ -27,7 +27,7 @@ TEST_CASE("library space: the library's choice, then each pair that it has, with
   CHECK(space[1].start == vendor_setting({.tactic = {kRing + 1, kSimple + 1, 4}}));
   CHECK(space[1].axes.size() == 1);
   CHECK(space[3].start == vendor_setting({.tactic = {kNvls + 1, kSimple + 1, 0}}));
-  CHECK(space[3].axes.empty());  // its channels are the library's
+  CHECK(space[3].axes.empty());  // the library chooses its channels
   CHECK(library_space(Collective::AllGather, 1024, usual(), true).size() == 3);
   CHECK(library_space(Collective::AllGather, uint64_t{5} << 20U, usual(), true).size() == 2);
 }

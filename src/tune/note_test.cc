@@ -41,7 +41,7 @@ TEST_CASE("notes: settings that no rank could run are no notes") {
   CHECK_FALSE(with([](Change& one) { one.setting.choice.depth = 1000; }));
   CHECK_FALSE(with([](Change& one) { one.calls = kMostPhases + 1; }));
   CHECK_FALSE(with([](Change& one) { one.calls = 0, one.phase = 0; }));
-  CHECK_FALSE(with([](Change& one) { one.phase = 4; }));  // 6 calls are no whole phases
+  CHECK_FALSE(with([](Change& one) { one.phase = 4; }));  // 6 calls are not whole phases
   CHECK_FALSE(with([](Change& one) { one.calls = one.phase = kMostCalls + 1; }));
   CHECK_FALSE(with([](Change& one) { one.calls = 4096, one.phase = 32; }));  // 128 phases
   CHECK(with([](Change& one) { one.calls = 4096, one.phase = 64; }));

@@ -1,4 +1,4 @@
-// What is worth measuring of a topology when a communicator is made.
+// Chooses the links to measure when a communicator is made.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace hetccl::tune {
 
-/// A link, and the ranks that measure it, which exchange messages in every collective.
+/// A link, and the ranks that measure it. These ranks exchange messages in every collective.
 struct LinkToMeasure {
   int a = 0, b = 0;              ///< clusters, a < b
-  int rank_a = -1, rank_b = -1;  ///< `rank_a` is the first, who reports
+  int rank_a = -1, rank_b = -1;  ///< `rank_a` is the first, which reports
 };
 
-/// All links, or of each kind and published bandwidth the first, which stands for the others; in an
-/// order in which all ranks can measure theirs.
+/// Returns all links, or the first of each kind and published bandwidth, which stands for the
+/// others. The order lets all ranks measure theirs without a deadlock.
 [[nodiscard]] std::vector<LinkToMeasure> links_to_measure(const topology::Topology& topology,
                                                           bool all);
 

@@ -34,7 +34,7 @@ void Search::score(double ratio) {
   step(time < tried_[descent_->at] * (1 - gain_));
 }
 
-// The first point of a subspace that has not been tried at all.
+// Returns the start of a subspace that has not been tried.
 std::optional<Point> Search::scout() const {
   if (descent_) return std::nullopt;
   for (size_t i = 0; i < space_.size(); ++i) {
@@ -64,8 +64,8 @@ std::optional<Point> Search::descend() {
   return std::nullopt;
 }
 
-// In the best subspace that is left, from its best point. Starts are compared with starts: what has
-// been tuned is faster than what has not.
+// Begins a descent in the best remaining subspace, from its best point. Compares starts with
+// starts, because tuned points are faster than untuned ones.
 bool Search::begin_descent() {
   const std::pair<const Point, double>* from = nullptr;
   for (const auto& entry : tried_) {
@@ -90,7 +90,7 @@ std::optional<Point> Search::neighbour() const {
   return point;
 }
 
-// Longer strides while they gain; then once more a short one.
+// Doubles the stride while it gains; then tries a short one again.
 void Search::step(bool better) {
   Descent& descent = *descent_;
   if (better) {
@@ -104,7 +104,7 @@ void Search::step(bool better) {
   }
 }
 
-// The other direction, or the next axis.
+// Turns to the other direction, or to the next axis.
 void Search::turn() {
   Descent& descent = *descent_;
   descent.stride = 1;

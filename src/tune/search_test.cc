@@ -22,10 +22,10 @@ Subspace subspace(std::string_view algorithm, uint64_t slice, uint32_t depth) {
            ladder(Parameter::TcpStreams, 1, 4)}};
 }
 
-// One valley along each axis, as paper 004 found (rule II), in subspaces of different height.
+// One valley along each axis, as in paper 004 (rule II), in subspaces of different height.
 struct Valley {
   double height = 1;
-  double slice = 0, depth = 0, streams = 0;  // where it is deepest, as logarithms
+  double slice = 0, depth = 0, streams = 0;  // the deepest place, as logarithms
   double steepness = 0.1;
   [[nodiscard]] double at(const Setting& setting) const {
     const auto away = [](uint64_t value, double from) {
@@ -38,7 +38,7 @@ struct Valley {
 };
 
 TEST_CASE("search: in valleys 98 of 100 come within 5 % of the best, in at most 60 trials") {
-#if defined(HETCCL_UNDER_ASAN)  // which is slow
+#if defined(HETCCL_UNDER_ASAN)  // it is slow
   constexpr uint64_t kOneIn = 5;
 #else
   constexpr uint64_t kOneIn = 1;
@@ -68,7 +68,8 @@ TEST_CASE("search: in valleys 98 of 100 come within 5 % of the best, in at most 
     Search search(space, start_of(space, 0));
     while (const auto point = search.next()) search.score(time(*point) / time(search.best()));
     CHECK(search.trials() <= Search::kMostTrials);
-    // A subspace whose start is far behind is pruned, as the paper does; its valley may be deeper.
+    // A subspace whose start is far behind is pruned, as in the paper, though its valley may be
+    // deeper.
     bool pruned = false;
     for (size_t a = 0; a < space.size(); ++a)
       for (size_t b = 0; b < space.size(); ++b)
@@ -77,7 +78,7 @@ TEST_CASE("search: in valleys 98 of 100 come within 5 % of the best, in at most 
     most = std::max(most, search.trials());
     all += search.trials();
   }
-  // Where a step gains less than noise, it stops early.
+  // If a step gains less than the noise, the search stops early.
   CHECK(missed <= std::max(kLandscapes, seeds.size()) / 50);
   MESSAGE("trials: ", static_cast<double>(all) / static_cast<double>(seeds.size()),
           " on average, at most ", most);

@@ -19,7 +19,7 @@ TEST_CASE("settings: what a vendor's library is asked for travels by name") {
   CHECK(parse(R"({"algorithm":"vendor"})") == vendor_setting({}));
   CHECK(parse(R"({"algorithm":"vendor","nccl_algorithm":2,"nccl_protocol":3,"nccl_channels":8})") ==
         ring);
-  // Beside what clusters do between them.
+  // The library's tactic beside the setting between clusters.
   const Setting both{"ring", {.slice_bytes = 4096, .depth = 3}, {.tactic = {.protocol = 1}}};
   CHECK(setting_from_json(to_json(both)) == both);
 }

@@ -15,7 +15,7 @@ constexpr uint64_t kMostSlice = uint64_t{64} << 20U;
 constexpr std::array<std::string_view, 7> kNcclAlgorithms = {
     "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
 constexpr std::array<std::string_view, 3> kNcclProtocols = {"ll", "ll128", "simple"};
-constexpr uint64_t kMostChannels = 128;  // RCCL's; NCCL has 64
+constexpr uint64_t kMostChannels = 128;  // RCCL's limit; NCCL's is 64
 
 constexpr std::array<ParameterRow, 9> kParameters = {{
     {Parameter::Algorithm, "algorithm", "", "", 0, 0,
@@ -37,7 +37,7 @@ constexpr std::array<ParameterRow, 9> kParameters = {{
      "channels of NCCL and RCCL, each a thread block; 0: the library's choice"},
 }};
 
-// `value` is the setting's own, whose address the caller may use.
+// `value` refers to the setting's own member, whose address the caller may use.
 template <typename AnySetting, typename Visitor>
 void visit(AnySetting& setting, Parameter parameter, const Visitor& visitor) {
   switch (parameter) {
@@ -62,7 +62,7 @@ void visit(AnySetting& setting, Parameter parameter, const Visitor& visitor) {
   }
 }
 
-// A call in no slices has values of theirs that nobody reads.
+// Returns whether the parameter applies: a call without slices has slice values that nothing reads.
 bool applies(std::string_view algorithm, Parameter parameter) {
   const bool slices = parameter == Parameter::SliceBytes || parameter == Parameter::Depth;
   return parameter != Parameter::Algorithm && !(slices && algorithm == plan::kVendorCall);
@@ -86,7 +86,7 @@ std::string bytes_text(uint64_t bytes) {
   return format("%llu B", static_cast<unsigned long long>(bytes));
 }
 
-// The point of a subspace whose values are not below the setting's, where it has such values.
+// Returns the point of a subspace whose values are the setting's, or the next larger ones.
 Point nearest(const Space& space, size_t subspace, const Setting& setting) {
   Point point{subspace, {}};
   for (const Axis& axis : space[subspace].axes) {

@@ -1,9 +1,8 @@
-// What can be tuned, as data: the parameters, what each takes, and the points among which a key's
-// best is searched.
+// The tuning parameters as data: their values, and the points that a key's search covers.
 //
 // Paper 004, rule I: the choice among implementations is small and follows no model, so each
-// implementation is a *subspace*; inside one, the parameters that divide resources are ordered
-// values, along which time has one valley (rule II, search.h).
+// implementation is a *subspace*. Rule II (search.h): inside a subspace, the parameters that divide
+// resources are ordered values, and time has one valley along each.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +29,8 @@ enum class Parameter : uint8_t {
   NcclChannels,
 };
 
-/// One row of the table: for the docs, `hetccl tune` and checks of what others propose. A new value
-/// takes effect at the next call of an agreed number.
+/// One row of the table, for the docs, `hetccl tune`, and checks of proposals. A new value takes
+/// effect at the next call with an agreed number.
 struct ParameterRow {
   Parameter parameter{};
   std::string_view name;     ///< in JSON
@@ -39,7 +38,8 @@ struct ParameterRow {
   std::string_view setting;  ///< the variable that fixes it, or ""
   uint64_t least = 0, most = 0;
   std::string_view help;
-  std::span<const std::string_view> names = {};  ///< of the values 1, 2, …; empty: numbers
+  std::span<const std::string_view> names = {};  ///< of the values 1, 2, …; empty: values are
+                                                 ///< numbers
 };
 [[nodiscard]] std::span<const ParameterRow> parameters();
 [[nodiscard]] const ParameterRow& row_of(Parameter parameter);
@@ -51,16 +51,16 @@ struct Setting {
   plan::Resources resources;
   bool operator==(const Setting&) const = default;
 };
-/// The value of one parameter; Algorithm has none.
+/// Returns the value of one parameter. Algorithm has none.
 [[nodiscard]] uint64_t value_of(const Setting& setting, Parameter parameter);
 void set_value(Setting& setting, Parameter parameter, uint64_t value);
-/// What plan::kVendorCall runs with: a call in no slices.
+/// Returns the setting of plan::kVendorCall: a call without slices.
 [[nodiscard]] Setting vendor_setting(const plan::Resources& resources);
-/// "ring, slice 256 KiB, depth 4", for people.
+/// Returns text for people: "ring, slice 256 KiB, depth 4".
 [[nodiscard]] std::string text_of(const Setting& setting);
 [[nodiscard]] Json to_json(const Setting& setting);
-/// Nothing where a value is missing or out of its row's range, or no row of plan::algorithms() has
-/// the algorithm's id.
+/// Returns nothing if a value is missing or out of its row's range, or if no row of
+/// plan::algorithms() has the algorithm's id.
 [[nodiscard]] std::optional<Setting> setting_from_json(const Json& json);
 
 /// One parameter of a subspace, and the values to try, ascending.
@@ -70,24 +70,24 @@ struct Axis {
 };
 /// The settings of one implementation.
 struct Subspace {
-  Setting start;  ///< what the cost model would take
+  Setting start;  ///< the cost model's choice
   std::vector<Axis> axes;
 };
 /// The first subspace's start is the default.
 using Space = std::vector<Subspace>;
 
-/// A setting of a space: by subspace, and by value on each of its axes.
+/// A setting of a space: its subspace, and the index of its value on each axis.
 struct Point {
   size_t subspace = 0;
   std::vector<size_t> at;
   auto operator<=>(const Point&) const = default;
 };
-/// Where a subspace starts.
+/// Returns the start of a subspace.
 [[nodiscard]] Point start_of(const Space& space, size_t subspace);
 [[nodiscard]] Setting setting_at(const Space& space, const Point& point);
-/// The point of that setting; nothing where the space has none.
+/// Returns the point of that setting; nothing if the space lacks it.
 [[nodiscard]] std::optional<Point> find_point(const Space& space, const Setting& setting);
-/// How many settings it has.
+/// Returns the number of settings.
 [[nodiscard]] size_t size_of(const Space& space);
 
 }  // namespace hetccl::tune

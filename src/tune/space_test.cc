@@ -14,7 +14,7 @@
 namespace hetccl::tune {
 namespace {
 
-constexpr uint64_t kCollectives = 9;  // but messages
+constexpr uint64_t kCollectives = 9;  // without messages
 
 TEST_CASE("space: each parameter has its row, its name, and what it takes") {
   for (const ParameterRow& row : parameters()) {
@@ -103,9 +103,9 @@ TEST_CASE(
   }
 }
 
-// Whatever the search tries runs on every rank.
+// Everything that the search tries runs on every rank.
 TEST_CASE("space: the verifier accepts random points of random topologies") {
-#if defined(HETCCL_UNDER_ASAN)  // which slows the verifier down tenfold
+#if defined(HETCCL_UNDER_ASAN)  // it slows the verifier down tenfold
   constexpr uint64_t kOneIn = 2;
 #else
   constexpr uint64_t kOneIn = 1;

@@ -1,4 +1,4 @@
-// What ranks tell each other of what their libraries can be told.
+// Encodes the tactics that a rank's library accepts, for other ranks.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace hetccl::tune {
 
-/// nullopt: the rank's library cannot be told anything.
+/// nullopt: the library accepts none.
 [[nodiscard]] Json to_json(const std::optional<Tactics>& tactics);
-/// Without any pair where `json` is of another version.
+/// Returns no pairs if `json` is of another version.
 [[nodiscard]] std::optional<Tactics> tactics_from_json(const Json& json);
 
-/// The pairs that every library can be told which can be told anything.
+/// Returns the pairs that all libraries accept, ignoring libraries that accept none.
 [[nodiscard]] Tactics common_tactics(std::span<const std::optional<Tactics>> ranks);
 
 }  // namespace hetccl::tune

@@ -11,23 +11,22 @@
 namespace hetccl::tune {
 namespace {
 
-// Times are microseconds: less than a thousandth is nothing.
+// Times are in microseconds. Anything below a thousandth counts as that.
 double log_of_ratio(double tried, double beside) {
   return std::log(std::max(tried, 1e-3) / std::max(beside, 1e-3));
 }
 
-constexpr double kSure = 1.5;  // errors from the limit, for what is to replace what stands
+constexpr double kSure = 1.5;  // standard errors from the limit, to replace the standing setting
 
-// The mean of the middle half, and its standard error. Of values of two kinds, as of calls at two
-// places of a step, a median would be that of the kind that happens to be more frequent, and say
-// that it is sure.
+// Returns the mean of the middle half, and its standard error. If values are of two kinds, such as
+// calls at two places of a step, a median would pick the more frequent kind and look certain.
 std::pair<double, double> midmean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size(), cut = n / 4;
   const auto inner = std::span(values).subspan(cut, n - 2 * cut);
   const double mean =
       std::accumulate(inner.begin(), inner.end(), 0.0) / static_cast<double>(inner.size());
-  double squares = 0, whole = 0;  // of what is cut counts the nearest that is not
+  double squares = 0, whole = 0;  // cut values count as the nearest that is kept
   for (size_t i = 0; i < n; ++i) whole += std::clamp(values[i], inner.front(), inner.back());
   for (size_t i = 0; i < n; ++i) {
     const double off =
@@ -71,7 +70,7 @@ Trial::Finding Trial::finding(double gain) const {
   if (logs_.empty()) return Finding::Unclear;
   const bool enough = logs_.size() >= kMostPairs;
   const bool several = logs_.size() > kFirstPhases / 2 - 1;
-  const double surely_not = enough ? 1 - gain : 1 - gain / 2;  // few pairs may be unlucky ones
+  const double surely_not = enough ? 1 - gain : 1 - gain / 2;  // few pairs may be bad luck
   if (ratio_ - error_ > surely_not && (several || ratio_ > 1.25)) return Finding::NotFaster;
   if (ratio_ + kSure * error_ < 1 - gain && several) return Finding::Faster;
   if (!enough) return Finding::Unclear;

@@ -9,7 +9,7 @@
 namespace hetccl::tune {
 namespace {
 
-// Phases of a machine whose times vary by `noise`, and which is now and then hit by something.
+// Phases of a machine whose times vary by `noise`, with an occasional disturbance.
 std::vector<double> phases(std::mt19937& random, uint32_t n, double ratio, double noise) {
   std::normal_distribution<double> normal(1, noise);
   std::vector<double> us;

@@ -6,6 +6,7 @@
 
 #include "capi/threads.h"
 #include "fake/thread.h"
+#include "hetccl/endpoint.h"
 
 using namespace hetccl::capi_test;
 
@@ -119,6 +120,13 @@ TEST_CASE("a process that comes to use a GPU") {
   refused(hetcclRedOpCreatePreMulSum(&op, foreign, hetcclFloat32, hetcclScalarDevice, comm),
           "scalar is memory of the GPU", hetcclInvalidArgument);
   CHECK(sum(data, comm, nullptr) == hetcclSuccess);
+  hetcclEndpoint_t endpoint = nullptr;
+  REQUIRE(hetcclEndpointCreate(&endpoint, "waits", "host") == hetcclSuccess);
+  uint64_t region = 0;
+  refused(hetcclEndpointRegister(endpoint, foreign, 400, hetcclRegionPut, "", &region),
+          "data is memory of the GPU cuda:1, and this endpoint takes memory of the host",
+          hetcclInvalidArgument);
+  CHECK(hetcclEndpointDestroy(endpoint) == hetcclSuccess);
 
   // Another thread, which has no GPU, frees it, and keeps none.
   hetccl::fake::Thread([&] {

@@ -45,6 +45,9 @@ abi::Device** list_devices(int* n) {
   for (size_t i = 0; i < names.size(); ++i) {
     list[i] = new abi::Device();
     std::strncpy(list[i]->name, names[i].c_str(), sizeof list[i]->name - 1);
+    const auto& folders = state().fabric.folders;
+    if (i < folders.size())
+      std::strncpy(list[i]->ibdev_path, folders[i].c_str(), sizeof list[i]->ibdev_path - 1);
   }
   *n = static_cast<int>(names.size());
   return list;

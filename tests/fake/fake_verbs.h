@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ namespace hetccl::fake {
 /// What the fabric does, for all devices. Set before a transport is made, read afterwards.
 struct VerbsFabric {
   std::vector<std::string> devices = {"fake0"};
-  int ports = 1;  ///< of each device; port p of device d has 10.0.d.p
+  std::vector<std::string> folders{};  ///< theirs in sysfs; none where there are fewer
+  int ports = 1;                       ///< of each device; port p of device d has 10.0.d.p
   uint8_t link = transport::verbs::abi::kLinkEthernet;
   int port_state = transport::verbs::abi::kPortActive;
   /// Entries of a port's table: link-local, version 1 over IPv4, version 2 over IPv4.
@@ -27,6 +29,8 @@ struct VerbsFabric {
   uint32_t inline_bytes = 220;  ///< that a queue pair takes at most
   /// Bytes move, and sends complete, fewer polls late than this; 0: at the next one.
   uint32_t late = 0;
+  /// Whether the requests of a queue pair, of which the next is of that kind, stay where they are.
+  std::function<bool(uint32_t number, int opcode)> holds;
   bool holds_sends = false;    ///< what has arrived completes at its sender once this is false
   int fail_registrations = 0;  ///< so many chunks find no memory to lock, though others end
   size_t lockable = SIZE_MAX;  ///< bytes that may be registered in a protection domain
@@ -42,6 +46,7 @@ struct VerbsFabric {
   int connect_failure = 0;  ///< an errno with which no queue pair gets ready to receive
   /// The sends and writes of a queue pair complete with `failure` from this one on; 0: none.
   uint32_t fails_from = 0;
+  std::function<bool(uint32_t number, int opcode)> fails;  ///< the same, as `holds`
   int failure = transport::verbs::abi::kWcRetryExceeded;
 
   // Counted.
@@ -49,6 +54,7 @@ struct VerbsFabric {
   uint64_t overflows = 0;   ///< completions that a queue had no room for
   uint64_t violations = 0;  ///< memory that was not registered, or is no longer; destroyed in use
   uint64_t posts = 0, polls = 0, arms = 0, events = 0;
+  std::map<std::string, uint64_t> carried;  ///< bytes that devices have sent
   int fork_inits = 0;
   int64_t regions = 0, dmabuf_regions = 0, queue_pairs = 0;
   uint64_t registered = 0;    ///< regions so far

@@ -174,6 +174,7 @@ int deliver(Pair& from, const Request& request) {
   if (opcode == abi::kRdmaRead) return read_remote(from, to, request);
   const auto bytes = gather(from, request);
   if (!bytes) return ++state().fabric.violations, kLocalProtection;
+  state().fabric.carried[static_cast<OpenDevice*>(from.context)->name] += bytes->size();
   if (opcode == abi::kRdmaWrite) return write_remote(to, request.order, *bytes);
   if (to.receives.empty()) return ++state().fabric.not_ready, abi::kWcRnrExceeded;
   const abi::Sge slot = to.receives.front().second;
@@ -208,7 +209,9 @@ void move(Pair& pair) {
       --request.late;
       return;
     }
-    const bool fails = fabric.fails_from > 0 && ++pair.sent >= fabric.fails_from;
+    if (fabric.holds && fabric.holds(pair.number, request.order.opcode)) return;
+    const bool fails = (fabric.fails_from > 0 && ++pair.sent >= fabric.fails_from) ||
+                       (fabric.fails && fabric.fails(pair.number, request.order.opcode));
     const int status = fails ? fabric.failure : deliver(pair, request);
     const uint64_t id = request.order.id;
     pair.requests.pop_front();
@@ -263,9 +266,9 @@ int post_recv(abi::Qp* qp, abi::RecvWr* request, abi::RecvWr**) {
   const Lock lock(state().mutex);
   auto& pair = *static_cast<Pair*>(qp);
   if (pair.receives.size() >= pair.limits.receives) return ENOMEM;
-  if (pair.attr.state == abi::kQpReset) return EINVAL;
+  if (pair.attr.state == abi::kQpReset || request->n_parts > 1) return EINVAL;
   ++state().fabric.posts;
-  pair.receives.emplace_back(request->id, *request->parts);
+  pair.receives.emplace_back(request->id, request->n_parts > 0 ? *request->parts : abi::Sge{});
   if (pair.attr.state == abi::kQpError) complete_receive(pair, {}, abi::kWcFlushed);
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <map>
 #include <mutex>
 #include <string>
@@ -398,6 +399,15 @@ EXPORT int hipMemcpyAsync(void* to, const void* from, size_t bytes, int, void* s
 }
 EXPORT int hipLaunchHostFunc(void* stream, void (*function)(void*), void* argument) {
   return stream_of(stream).enqueue([&](TaskQueue& queue) { push_call(queue, function, argument); });
+}
+// Waits for the default stream, which hetccl's own streams have joined.
+EXPORT int hipDeviceSynchronize() {
+  std::promise<void> done;
+  stream_of(nullptr).enqueue([&](TaskQueue& queue) {
+    push_call(queue, [](void* end) { static_cast<std::promise<void>*>(end)->set_value(); }, &done);
+  });
+  done.get_future().wait();
+  return 0;
 }
 EXPORT int hipModuleGetFunction(const void** kernel, void*, const char* name) {
   const auto found = kernels_by_name().find(name);

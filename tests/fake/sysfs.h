@@ -43,6 +43,13 @@ struct Sysfs {
       std::filesystem::create_symlink(root / "devices" / device,
                                       root / "class/net" / name / "device");
   }
+  /// An RDMA device of that device. Returns its folder.
+  [[nodiscard]] std::string add_rdma(const std::string& name, const std::string& device) const {
+    const std::filesystem::path folder = root / "class/infiniband" / name;
+    std::filesystem::create_directories(folder);
+    std::filesystem::create_symlink(root / "devices" / device, folder / "device");
+    return folder.string();
+  }
   [[nodiscard]] std::string folder(const std::string& device) const {
     return (root / "devices" / device).string();
   }

@@ -44,7 +44,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::require(offers.size() <= kMaxOffers, "ports are bounded");
     fuzz::require(encode(endpoint.value()) == transport::Address(data, data + size),
                   "an address is what was read");
-    const auto pair = choose_pair(offers, offers, 3, 4, Reach::Named);
+    Ends ends{3, 4, offers, offers, Reach::Named, kMostQueues};
+    Greeting greeting{};
+    std::copy_n(data, std::min(size, greeting.size()), greeting.begin());
+    const bool greeted = take_greeting(greeting, ends).ok();
+    const Ends there{4, 3, ends.theirs, ends.own, ends.least, ends.queues};
+    fuzz::require(!greeted || greet(there) == greeting, "a greeting is what was read");
+    const auto pair = choose_pair(ends);
     fuzz::require(!pair || (pair->first < offers.size() && pair->second < offers.size()),
                   "a pair is of ports that there are");
   }

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from cuda_ranks import Rank
 
+from hetccl._lib import HetcclError
 from hetccl.endpoint import Endpoint
 
 SIZE = 24 << 20
@@ -22,6 +23,8 @@ def endpoints(where: Rank) -> None:
         ours = where.full(200 + where.rank, SIZE, dtype=torch.uint8)
         got = where.full(0, SIZE, dtype=torch.uint8)
         board = where.full(0, SIZE, dtype=torch.uint8)
+        if where.on_gpu and torch.cuda.device_count() > 1:
+            refuse_anothers_memory(endpoint, where.device)
         source, target = endpoint.register(ours), endpoint.register(got)
         endpoint.register(board, "board")
         endpoint.register(ours, "ours")
@@ -52,6 +55,17 @@ def endpoints(where: Rank) -> None:
             if where.on_gpu:
                 torch.cuda.synchronize()
             dist.barrier()
+
+
+def refuse_anothers_memory(endpoint: Endpoint, device: torch.device) -> None:
+    """A region is memory of the endpoint's own GPU."""
+    other = (device.index + 1) % torch.cuda.device_count()
+    try:
+        endpoint.register(torch.zeros(64, dtype=torch.uint8, device=f"cuda:{other}"))
+    except HetcclError as error:
+        assert f"data is memory of the GPU cuda:{other}" in str(error), error
+    else:
+        raise AssertionError("memory of another GPU was registered")
 
 
 def random_blocks(longest: int, chance: random.Random) -> list[tuple[int, int, int]]:

@@ -37,7 +37,20 @@ TEST_CASE("a door hears who knocks, and answers") {
   CHECK(visitor->knock(door, std::vector<uint8_t>(kMaxKnock + 1), fake::kHangMs).code() ==
         ErrorCode::InvalidArgument);
   host->close_door(door);
-  CHECK_FALSE(visitor->knock(door, words, 300).ok());
+  const Status late = visitor->knock(door, words, fake::kHangMs);
+  CHECK(late.code() == ErrorCode::RemoteError);
+  CHECK_MESSAGE(late.message() == "whoever opened at this id has closed", late.message());
+}
+
+TEST_CASE("a door is forgotten once many others have closed") {
+  const auto host = service(), visitor = service();
+  const auto opens = [](auto) -> Status { return {}; };
+  const UniqueId first = host->open_door(opens).value();
+  host->close_door(first);
+  for (int i = 0; i < 64; ++i) host->close_door(host->open_door(opens).value());
+  const Status late = visitor->knock(first, {}, 300);
+  CHECK_FALSE(late.ok());
+  CHECK(late.message().find("has closed") == std::string::npos);
 }
 
 TEST_CASE("who does not know the door's secret is not heard") {

@@ -1,6 +1,6 @@
 """Runs `python ARGUMENTS` in a process that is forked from the tests' server: torch is imported.
 
-    python forked_python.py [-u] (-m MODULE | -c TEXT) [ARGUMENT...]
+    python forked_python.py [-u] (-m MODULE | -c TEXT | FILE) [ARGUMENT...]
 
 For launchers (torchrun, mpiexec), which start their ranks themselves, and for programs in network
 namespaces. Without a server to adopt, this becomes python itself.
@@ -48,10 +48,16 @@ def _run(arguments: list[str], handed: dict[str, server.Descriptor]) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    ctypes.CDLL(None).exit(status)  # runs libraries' functions of atexit, as MPI_Finalize
+    # Runs libraries' functions of atexit, as MPI_Finalize, and with the GIL, which destructors of
+    # torch's objects need.
+    ctypes.PyDLL(None).exit(status)
 
 
 def _call(arguments: list[str]) -> None:
+    if not arguments[0].startswith("-"):
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+        return
     kind, what, *rest = arguments
     if kind == "-m":
         sys.argv = [what, *rest]

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -206,7 +208,7 @@ def expected(case):
     {sabotage}
     return bytes(len(case.recv))
 operations.AllReduce.expected = expected
-sys.exit(launch.run_forked(launch.Job(Options(min_bytes=1024, max_bytes=1024)), 3))
+sys.exit(launch.run_forked(launch.Job(Options(min_bytes=1024, max_bytes=1024)), ["host"] * 3))
 """
 
 
@@ -230,6 +232,20 @@ def test_a_rank_that_dies_ends_the_run_in_bounded_time():
     assert time.monotonic() - start < PROMPT
     assert "1 (7)" in done.stderr
     assert "rank 1" in done.stderr.replace("hetccl bench: rank 1", "")  # the others name it
+
+
+def test_ctrl_c_says_one_line():
+    command = ("-m", "hetccl", "bench", "-b", "16M", "-e", "16M", "-n", "100000")
+    bench = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    while "(us)" not in bench.stdout.readline():  # the ranks are at work
+        pass
+    os.killpg(bench.pid, signal.SIGINT)
+    _, said = bench.communicate(timeout=HANG)
+    assert bench.returncode == 130
+    assert said == "hetccl: interrupted\n"
 
 
 def find_two_ports():

@@ -16,7 +16,7 @@ from compiled import ADAPTORS, compile_to
 from patience import FACTOR, HANG
 
 import hetccl
-from hetccl.selftest.adaptor import AdaptorCallError, AdaptorRuntime
+from hetccl.devices.adaptor import AdaptorCallError, AdaptorRuntime
 
 LIBRARIES = ("-ldl", "-lpthread")
 EXAMPLE = ADAPTORS / "threads/threads_adaptor.c"

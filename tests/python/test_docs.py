@@ -195,8 +195,33 @@ def test_pictures_are_what_hetccl_draws():
     assert done.returncode == 0, done.stdout
 
 
+# Ratchet: pages that still have links without a text, which show nothing on a forge.
+WITH_EMPTY_LINKS = {
+    "adaptors.md",
+    "cli.md",
+    "design/0019-rdma.md",
+    "endpoints.md",
+    "gpus.md",
+    "kv.md",
+    "ncclnet.md",
+    "rdma.md",
+    "vllm.md",
+}
+
+
 @pytest.mark.smoke
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_have_a_text():
+    docs = ROOT / "docs"
+    empty = {
+        path.relative_to(docs).as_posix()
+        for path in docs.rglob("*.md")
+        if "[](" in path.read_text(encoding="utf-8")
+    }
+    assert empty <= WITH_EMPTY_LINKS
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
 def test_links_of_pages_outside_the_site_exist(page):
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
     for link in links:

@@ -29,14 +29,17 @@ DOCUMENT = {
 }
 
 
-def shown(width=120, all_settings=False, **other) -> list[str]:
+def shown(width=120, all_settings=False, verbose=False, **other) -> list[str]:
     out = io.StringIO()
-    info_view.show({**DOCUMENT, **other}, Console(file=out, width=width), all_settings=all_settings)
+    info_view.show(
+        {**DOCUMENT, **other}, Console(file=out, width=width), all_settings=all_settings,
+        verbose=verbose,
+    )  # fmt: skip
     return out.getvalue().splitlines()
 
 
-def line_with(*words: str) -> str:
-    return next(line for line in shown() if all(word in line for word in words))
+def line_with(*words: str, verbose=True) -> str:
+    return next(line for line in shown(verbose=verbose) if all(word in line for word in words))
 
 
 def test_version_and_backend_come_first():
@@ -49,6 +52,40 @@ def test_version_and_backend_come_first():
 def test_what_is_missing_says_why():
     assert "no" in line_with("cuda", "libcuda.so.1 not found")
     assert "yes" in line_with("EPYC")
+
+
+NO_LIBRARY = "no library found: libx.so.2: cannot open shared object file; libx.so.1: cannot open"
+
+
+def test_what_is_missing_takes_a_line_with_the_remedy():
+    lines = shown(
+        devices=[{"available": False, "vendor": "cuda", "reason": f"no CUDA driver: {NO_LIBRARY}"},
+                 {"available": True, "vendor": "hip", "device": "hip:0"}],
+        libraries=[{"available": False, "name": name, "reason": NO_LIBRARY}
+                   for name in ("cuda driver", "nccl", "rccl", "new")],
+    )  # fmt: skip
+    start = next(place for place, line in enumerate(lines) if line.startswith("Not here"))
+    assert [line.split(":")[0] for line in lines[start + 1 : start + 4]] == [
+        "  cuda  no CUDA driver (libx.so.2)",
+        "  rccl  not found (libx.so.2)",  # without a driver NCCL is not missed
+        "  new  not found (libx.so.2)",
+    ]
+    assert "install RCCL" in lines[start + 2]
+    assert not any("cannot open" in line for line in lines)
+    assert any("cannot open" in line for line in shown(
+        verbose=True, devices=[{"available": False, "vendor": "cuda", "reason": NO_LIBRARY}]
+    ))  # fmt: skip
+
+
+def test_a_machine_with_everything_takes_40_lines_at_most():
+    gpus = [{"available": True, "vendor": "cuda", "device": f"cuda:{n}"} for n in range(16)]
+    cards = [{"address": f"10.0.0.{n}:0", "mbps": 1, "name": f"eth{n}"} for n in range(40)]
+    names = ("cuda", "hip", "verbs", "ncclnet", "a", "b", "c", "d", "e", "f")
+    lost = [{"available": False, "name": name, "reason": NO_LIBRARY} for name in names]
+    lines = shown(devices=gpus, interfaces=cards, libraries=[*lost, *lost])
+    assert len(lines) <= 40
+    assert "  and 8 more: --verbose" in lines
+    assert "  and 32 more: --verbose" in lines
 
 
 def test_addresses_have_no_port_and_speeds_a_unit():
@@ -75,7 +112,7 @@ def test_names_are_whole_at_80_columns():
         "model": "NVIDIA H200", "pinned_bytes": 100663296, "vendor": "cuda",
     }  # fmt: skip
     devices = [*DOCUMENT["devices"], gpu]
-    lines = shown(80, all_settings=True, settings=settings, devices=devices)
+    lines = shown(80, all_settings=True, verbose=True, settings=settings, devices=devices)
     assert all(len(line) <= 80 for line in lines)
     for name in [*(one["name"] for one in settings), *map(str, gpu.values())]:
         assert any(name in line for line in lines) or name == "True", name
@@ -85,7 +122,8 @@ def test_warnings_come_last():
     assert shown()[-1].startswith("warning: HETCCL_DEPHT")
 
 
+@pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("width", [80, 120])
-def test_parts_that_this_version_does_not_know_are_shown_too(width):
-    assert any("invention" in line and "3" in line for line in shown(width))
+def test_parts_that_this_version_does_not_know_are_shown_too(width, verbose):
+    assert any("invention" in line and "3" in line for line in shown(width, verbose=verbose))
     assert line_with("Host:", "b0/net1")

@@ -2,6 +2,10 @@
 
 import dataclasses
 import inspect
+import json
+import select
+import subprocess
+from pathlib import Path
 
 import kv_pair
 import kv_processes
@@ -10,9 +14,13 @@ import pytest
 import test_kv_session as cases
 from kv_schedules import Schedule
 from kv_world import RealWorld
+from patience import HANG, milliseconds
 
 from hetccl import Endpoint, endpoint
+from hetccl.hosts import EmulatedHosts
 from hetccl.kv import Receiver, Sender
+
+HERE = Path(__file__).parent
 
 CASES = [
     "test_cells_arrive_layer_by_layer",
@@ -105,3 +113,49 @@ def test_a_process_that_is_killed_in_mid_transfer(kind, mode, order):
     assert released == ["r"]
     assert session.peers == {}
     assert session.close() == []
+
+
+@pytest.mark.skipif(
+    EmulatedHosts.unavailable() is not None, reason=str(EmulatedHosts.unavailable())
+)
+@pytest.mark.parametrize("mode", ["push", "pull"])
+def test_a_link_that_is_cut_in_mid_transfer(mode, forked_python, tmp_path):
+    """Both ends name each other, free their blocks once, and nothing lands after that, even where
+    the link is whole again while data is on its way."""
+    settings = {"HETCCL_LIVENESS_MS": milliseconds(1000)}
+    folders = [tmp_path / "p0", tmp_path / "d0"]
+    with EmulatedHosts(2, rate="40mbit") as hosts:
+        ends = []
+        for host, kind in enumerate(["Sender", "Receiver"]):
+            folders[host].mkdir()
+            play = f"import kv_host; kv_host.main('{kind}', '{mode}', '{folders[host]}')"
+            command = [forked_python, "-c", play]
+            pipe = subprocess.PIPE
+            ends.append(hosts.popen(host, command, settings, cwd=HERE, stdout=pipe, text=True))
+        first = [hear(end)["metadata"] for end in ends]
+        for folder, metadata in zip(folders, reversed(first), strict=True):
+            tell(folder / "metadata", metadata)
+        assert [hear(end) for end in ends] == [{"state": "in mid-transfer"}] * 2
+        hosts.cut(1)
+        told = [hear(end) for end in ends]
+        hosts.heal(1)
+        for folder in folders:
+            tell(folder / "healed", "")
+        last = [hear(end) for end in ends]
+    for one, other in zip(told, ("d0", "p0"), strict=True):
+        assert one["kind"] in ("peer", "transfer"), one
+        assert other in one["cause"]
+        assert one["released"] == ["r"]
+        assert not any(one["in_use"].values())
+    assert last == [{"marks": True, "outcomes": 1, "peers": {}}] * 2
+
+
+def hear(process):
+    ready, _, _ = select.select([process.stdout], [], [], HANG)
+    assert ready, "it says nothing"
+    return json.loads(process.stdout.readline())
+
+
+def tell(path, text):
+    path.with_suffix(".part").write_text(text)
+    path.with_suffix(".part").rename(path)

@@ -1,6 +1,7 @@
 """Plans of transfers between unlike caches, against copies element by element."""
 
 import itertools
+import sys
 import time
 
 import numpy as np
@@ -9,7 +10,8 @@ from kv_caches import LATENT_ORDERS, ORDERS, End, Model, split_evenly, table_of
 from patience import WHOLE
 
 from hetccl.kv import KvError, Share, divide, plan, readers
-from hetccl.kv.pieces import refine
+from hetccl.kv.pieces import make_pieces, refine
+from hetccl.kv.plan import Planner
 from hetccl.kv.wire import cut
 
 CASES = 10_000 if WHOLE else 2_000
@@ -94,13 +96,16 @@ def check_case(seed):
     least = int(choose(chance, [0, 8, 64, 10**6]))
     n_bytes = 0
     for source, table, share in zip(sources, tables, shares, strict=True):
-        made = plan(
-            source.description, target.description, table, target_table, tokens,
-            shares=share, least_bytes=least,
-        )  # fmt: skip
-        apply(made, source, target, table, target_table, elements, written)
-        n_bytes += made.direct_bytes
-        n_bytes += sum(one.n_cells * made.wire.cell_bytes(one.part) for one in made.packed)
+        arguments = (source.description, target.description, table, target_table, tokens)
+        plans = [plan(*arguments, shares=share, least_bytes=least)]
+        if seed % 2:  # layer by layer, as senders do
+            planner = Planner(*arguments, least_bytes=least)
+            layers = [[one for one in share if one.layer == layer] for layer in source.layers]
+            plans = [planner.plan(one) for one in layers]
+        for made in plans:
+            apply(made, source, target, table, target_table, elements, written)
+            n_bytes += made.direct_bytes
+            n_bytes += sum(one.n_cells * made.wire.cell_bytes(one.part) for one in made.packed)
         for one, part in itertools.product(share, range(len(model.sizes))):
             heads = (one.first, one.last)
             to = target.cells(target_table, tokens, one.layer, part, heads)
@@ -252,6 +257,27 @@ def test_what_cannot_be_planned_is_named():
     with pytest.raises(KvError, match="no source holds heads 2 to 3 of layer 0"):
         divide([half], target)
     assert len(plan(source, target, *tables, tokens, layers=[1], least_bytes=0).direct) == 2
+
+
+@pytest.mark.parametrize("orders", [("BSNHD", "BSNHD"), ("SBNHD", "BSNHD")])
+def test_layers_share_the_work_of_a_planner(orders, monkeypatch):
+    model = Model(6, 2, (64, 64))
+    p, d = (End(name, model, order, n_blocks=8) for name, order in zip("pd", orders, strict=True))
+    made = []
+    monkeypatch.setattr(
+        sys.modules["hetccl.kv.plan"],
+        "make_pieces",
+        lambda *arguments: made.append(1) or make_pieces(*arguments),
+    )
+    ends = (p.description, d.description, [3, 0, 6], [1, 2, 7], (0, 11))
+    planner = Planner(*ends, least_bytes=64)
+    found = [planner.plan([Share(layer, 0, 2)]) for layer in range(6)]
+    assert len(made) <= 2, "once for each part"
+    for layer, one in enumerate(found):
+        alone = plan(*ends, layers=[layer], least_bytes=64)
+        assert (one.pieces == alone.pieces).all()
+        assert one.direct == alone.direct and not one.packed
+    assert len({one.pieces.tobytes() for one in found}) == 6
 
 
 def test_splits_refine():

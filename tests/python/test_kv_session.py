@@ -1,6 +1,7 @@
 """Hand-offs between senders and receivers over a double of the endpoint: one case each."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -486,3 +487,78 @@ def test_a_stranger_is_refused():
     pair.world.kill("d1")
     with pytest.raises(HetcclError, match="d1 does not answer"):
         sender.connect(metadata)
+
+
+HELLO_OF_VERSION_2 = '{"version": 2}'
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"junk",
+        messages.encode("want", "t", number=1, slots=1),
+        messages.encode("hello", "t", metadata=HELLO_OF_VERSION_2),
+        messages.encode("hello", "t", metadata="{}"),
+    ],
+)
+def test_a_stranger_that_connects_is_dropped_and_ends_nothing(payload):
+    pair, sender, receiver = join()
+    begin_all(pair, sender, receiver, "push")
+    stranger = pair.world.endpoint("x")
+    links = [stranger.connect(json.loads(one.metadata())["endpoint"]) for one in (sender, receiver)]
+    for link in links:
+        stranger.notify(link, payload)
+    while any(one["gone"] is None for one in stranger.peers()):
+        pair.step()
+        assert pair.world.now < 2
+    sender.send_layers("r", [2], (0, 12))
+    sender.commit("r")
+    assert all(one.ok for one in pair.run(("p0", "r"), ("d0", "r")))
+    assert [one.metrics.messages_refused for one in (sender, receiver)] == [1, 1]
+    assert [len(one.peers) for one in (sender, receiver)] == [1, 1]
+
+
+def test_a_stranger_whose_cache_cannot_be_joined_is_dropped():
+    """A peer of another model that introduces itself, though its own check would refuse."""
+    pair, sender, _ = join()
+    other = pair.add(Receiver, "d1", model=Model(3, 4, (16, 16)))
+    stranger = pair.world.endpoint("x")
+    link = stranger.connect(json.loads(sender.metadata())["endpoint"])
+    for part in messages.cut(
+        messages.encode("hello", "t", metadata=other.metadata()), MAX_NOTIFICATION
+    ):
+        stranger.notify(link, part)
+    while stranger.peers()[0]["gone"] is None:
+        pair.step()
+        assert pair.world.now < 2
+    assert sender.metrics.messages_refused == 1
+    assert [*sender.peers.values()] == ["d0"]
+
+
+def test_strangers_that_never_say_who_they_are_are_bounded():
+    pair, sender, _ = join()
+    endpoint = json.loads(sender.metadata())["endpoint"]
+    for i in range(200):
+        stranger = pair.world.endpoint(f"x{i}")
+        stranger.notify(stranger.connect(endpoint), messages.cut(b"x" * 40_000, 32_768)[0])
+        pair.step()
+    for _ in range(30):
+        pair.step()
+    assert len(sender._strangers) == 64
+
+
+def test_what_is_in_use_is_counted():
+    pair, sender, receiver = join("push", 6, *LAYOUTS["packed"])
+    nothing = {"transfers": 0, "slots": 0, "requests": 0, "hand-offs": 0}
+    assert sender.in_use == receiver.in_use == nothing
+    begin_all(pair, sender, receiver, "push")
+    most = dict(nothing)
+    for _ in range(40):
+        pair.step()
+        most = {name: max(count, sender.in_use[name]) for name, count in most.items()}
+    assert receiver.in_use | {"slots": 0} == nothing | {"requests": 1, "hand-offs": 1}
+    assert most["requests"] == most["hand-offs"] == 1
+    assert most["slots"] > 0 and most["transfers"] > 0
+    receiver.abort("r")
+    pair.run(("p0", "r"), ("d0", "r"))
+    assert sender.in_use == receiver.in_use == nothing

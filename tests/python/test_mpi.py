@@ -378,7 +378,7 @@ def test_information_about_the_mpi_in_path(each):
     assert shown.returncode == 0, shown.stderr
     assert each.name in shown.stdout
     assert str(mpi.LIBRARY) in shown.stdout
-    assert re.search(r"allreduce .*device", shown.stdout)
+    assert re.search(r"allreduce .*hetccl", shown.stdout)
 
 
 @with_each("name", ["tuned.json"], "Intel0 Open0")
@@ -500,7 +500,7 @@ def test_information_about_rules(rules):
                                        "any": {"algorithm=device": {}}}})  # fmt: skip
     shown = command("mpi-info", HETCCL_MPI_FILE=str(path), COLUMNS="200").stdout
     assert f"rules     {path}" in shown
-    assert re.search(r"bcast .*beta; from 1 KiB device", shown)
+    assert re.search(r"bcast .*MPI; from 1 KiB hetccl", shown)
     wrong = command("mpi-info", HETCCL_MPI_FILE=str(rules("{}")))
     assert wrong.returncode == 1
     assert str(path) in wrong.stderr

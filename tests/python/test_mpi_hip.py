@@ -7,40 +7,21 @@ is a cluster alone, since there is no RCCL.
 import json
 import sys
 
+import fake_hip
 import mpi_jobs
 import pytest
-from compiled import ROOT, compile_to
 from mpi_jobs import BY_HETCCL, BY_MPI, IN_PARTS, MPIS, launch, need, with_each
 from patience import sample
 
 built, each, rules = mpi_jobs.built, mpi_jobs.each, mpi_jobs.rules
 
 COUNTS = sample(("1", "1000", "30000", "300000"), 2, seed=3)
-# Parts of hetccl that the fake consists of.
-PARTS = ("device/host/stream_tasks", "device/kernels/kernels", "host/task_queue", "host/crew",
-         "base/clock", "base/copy", "base/encoding", "base/fd", "base/reduce", "base/status",
-         "base/thread", "base/types")  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def hip(tmp_path_factory) -> dict[str, str]:
     """Builds the fake, once: the settings with which ranks use it."""
-    folder = tmp_path_factory.mktemp("hip")
-    library = folder / "libamdhip64.so.6"
-    sources = [ROOT / "tests/fake/hip_device_so.cc", ROOT / "tests/fake/device_memory.cc",
-               *(ROOT / "src" / f"{part}.cc" for part in PARTS)]  # fmt: skip
-    compile_to(
-        library, "g++", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread",
-        f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests'}", *map(str, sources),
-        "-Wl,-z,defs,-soname,libamdhip64.so.6",
-    )  # fmt: skip
-    return {
-        "LD_LIBRARY_PATH": str(folder),
-        "HETCCL_HIP_LIBRARY": str(library),
-        "HETCCL_HIPRTC_LIBRARY": str(library),
-        "HETCCL_RCCL_LIBRARY": "none",
-        "HETCCL_KERNEL_CACHE": str(folder / "kernels"),
-    }
+    return fake_hip.build(tmp_path_factory.mktemp("hip"))
 
 
 KINDS = [(2, "r"), (2, "n"), (2, "rh"), (2, "rnh+"), (4, "rhhr"), (4, "r")]

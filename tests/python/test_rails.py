@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     EmulatedHosts.unavailable() is not None, reason=str(EmulatedHosts.unavailable())
 )
 
-WORKER = Path(__file__).parents[2] / "bench" / "rails_worker.py"
+WORKER = Path(__file__).parent / "rails_worker.py"
 MIB = 1 << 20
 TOPOLOGY = """
 import json

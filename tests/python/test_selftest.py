@@ -4,16 +4,19 @@ import contextlib
 import ctypes
 import functools
 import getpass
+import io
 import json
 import math
 import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import commands
 import faulty_selftest
 import pytest
-from patience import FACTOR, PROMPT
+from patience import FACTOR, HANG, PROMPT
+from ranks import run_ranks
 
 import hetccl
 from hetccl import _lib
@@ -21,10 +24,11 @@ from hetccl._elements import pack
 from hetccl._lib import DataType
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
+from hetccl.devices import choice
+from hetccl.devices.adaptor import AdaptorCallError
+from hetccl.devices.memory import GpuMemory, HostMemory, RuntimeCallError
 from hetccl.processes import Attendance
 from hetccl.selftest import command, emulator, evidence, private, rank, report
-from hetccl.selftest.adaptor import AdaptorCallError
-from hetccl.selftest.memory import GpuMemory, RuntimeCallError
 from hetccl.selftest.rank import Job
 from hetccl.selftest.trials import operators, trials
 from hetccl.selftest.values import Values
@@ -144,10 +148,49 @@ def test_a_rank_that_dies_is_in_the_report(tmp_path):
 
 
 def test_a_rank_that_hangs_is_killed_at_the_deadline(tmp_path):
-    document = selftest(tmp_path, "--deadline", str(round(2 * FACTOR)), fault="hang", status=1)
-    assert document["ranks"][1]["ended"] == "did not end in time, and was killed"
+    seconds = round(2 * FACTOR)
+    document = selftest(tmp_path, "--deadline", str(seconds), fault="hang", status=1)
+    late = f"did not end in {seconds} s, and was killed: --deadline gives it longer"
+    assert document["ranks"][1]["ended"] == late
     assert document["seconds"] < 2 * FACTOR + PROMPT
     assert not document["result"]["ok"]
+
+
+def look_late(sender, _):
+    time.sleep(0.3)
+    sender.send((True, {"version": "1"}))
+
+
+def test_what_there_is_may_take_a_tenth_of_a_long_deadline(monkeypatch):
+    monkeypatch.setattr(choice, "_LOOKING", 0.01)
+    monkeypatch.setattr(choice, "_tell", look_late)
+    with pytest.raises(choice.LookingError, match=r"within 0\.01 s"):
+        choice.look()
+    assert choice.look({}, HANG) == {"version": "1"}
+
+
+def slow_speeds(comm):
+    """A rank's notes on speeds, and what it says. All-reduces are slow on rank 1 alone."""
+    rank._SPEED_SIZES = (4 << 10, 1 << 20, 2 << 20)
+    rank.measure = lambda comm, _, operation, size: (
+        6.0 if (comm.rank, operation, size) == (1, "all_reduce", 1 << 20) else 1e-6
+    )
+    written, told = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stderr(told):
+        rank.measure_all(comm, HostMemory(), Job([], {}), "split", rank.Notes(written))
+    return [json.loads(line) for line in written.getvalue().splitlines()], told.getvalue()
+
+
+def test_speeds_that_would_take_too_long_are_left_out_on_all_ranks():
+    slow = "a call would take some 12 s"
+    (first, told), (second, silence) = run_ranks(2, slow_speeds)
+    for notes in (first, second):
+        absent = [note for note in notes if "absent" in note]
+        assert [(one["speed"], one["bytes"]) for one in absent] == [("all_reduce", 2 << 20)]
+        assert absent[0]["absent"] == slow
+        assert len(notes) == 6
+    assert told == f"hetccl selftest: all_reduce of 2097152 bytes is not measured: {slow}\n"
+    assert silence == ""
 
 
 def test_a_layout_that_cannot_be_made_leaves_the_other(tmp_path):
@@ -416,7 +459,7 @@ def test_a_rank_without_a_communicator_is_shown_by_its_device_and_its_error_once
 
 def test_libraries_of_one_name_keep_their_paths():
     found = [{"name": "a", "path": "x"}, {"name": "a", "path": "y"}, {"name": "a", "path": "x"}]
-    paths = command.library_paths({"libraries": [*found, {"name": "host"}]})
+    paths = choice.library_paths({"libraries": [*found, {"name": "host"}]})
     assert paths == {"a": ["x", "y"]}
 
 

@@ -1,18 +1,20 @@
 """examples/serving: tokens are the monolithic engine's, whichever way the cache came, and whatever
 happens to workers and clients on the way."""
 
+import contextlib
 import http.client
 import json
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from patience import HANG, PROMPT
+from patience import HANG, PROMPT, milliseconds
 
 pytest.importorskip("torch")
 SERVING = Path(__file__).resolve().parents[2] / "examples/serving"
@@ -27,6 +29,7 @@ from model import SHAPES, Model  # noqa: E402
 from results import COLUMNS, Result, Run, plot, table  # noqa: E402
 from router import FailedError, Router, tokens_of  # noqa: E402
 
+from hetccl import Endpoint  # noqa: E402
 from hetccl.hosts import EmulatedHosts  # noqa: E402
 
 PAIR = "prefill@cpu,decode@cpu"
@@ -57,10 +60,18 @@ def start(forked_python):
     return begin
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def check_blocks(router):
     """All jobs end, and every block is free again."""
     stats = router.await_idle(PROMPT)
     assert all(one["free"] == one["blocks"] for one in stats.values()), stats
+    assert not any(any(one["in_use"].values()) for one in stats.values()), stats
     return stats
 
 
@@ -186,6 +197,70 @@ def test_requests_of_lost_workers_are_computed_again(start, loss, transport):
         check_blocks(router)
 
 
+@pytest.mark.parametrize("name", ["prefill-0", "decode-0"])
+def test_a_lost_worker_comes_back(start, name):
+    pairs = prompts(6, seed=6)
+    wanted = monolithic("tiny", pairs)
+    with start(PAIR, "hetccl") as router:
+        with pytest.raises(ValueError, match=f"{name} is not a worker that is lost"):
+            router.restart(name)
+        os.kill(router.workers[name], signal.SIGKILL)
+        wait_until(lambda: name not in router.workers)
+        router.restart(name, HANG)
+        completions = [router.submit(*pair) for pair in pairs]
+        assert [list(tokens_of(one)) for one in completions] == wanted
+        assert all(len(one.workers) == 2 and one.attempt == 0 for one in completions[1:])
+        check_blocks(router)
+
+
+def test_a_worker_that_dies_while_others_connect_holds_up_nobody(start):
+    with start(PAIR, "hetccl") as router:
+        victim = router.workers["decode-0"]
+        os.kill(router.workers["prefill-0"], signal.SIGKILL)
+        wait_until(lambda: "prefill-0" not in router.workers)
+        os.kill(victim, signal.SIGSTOP)
+        thread = threading.Thread(target=router.restart, args=("prefill-0", HANG))
+        thread.start()
+        wait_until(lambda: router._connecting == {"decode-0"})
+        os.kill(victim, signal.SIGKILL)
+        thread.join(HANG)
+        assert len(list(tokens_of(router.submit([1, 2, 3], 4)))) == 4
+        assert [*router.workers] == ["prefill-0"]
+
+
+def test_a_worker_that_does_not_start_is_named(start, tmp_path):
+    with start("both@cpu,both@cpu", "none") as router:
+        os.kill(router.workers["both-1"], signal.SIGKILL)
+        wait_until(lambda: "both-1" not in router.workers)
+        works, router._python = router._python, "/bin/false"
+        with pytest.raises(RuntimeError, match="both-1 has ended"):
+            router.restart("both-1", HANG)
+        assert list(tokens_of(router.submit([1, 2], 3)))
+        router._python = works
+        router.restart("both-1", HANG)
+        assert len(router.workers) == 2
+    with start(PAIR, "sockets") as router, pytest.raises(ValueError, match="none can come back"):
+        router.restart("decode-0")
+
+
+def test_a_worker_that_reads_nothing_holds_up_nobody(start):
+    """Its messages take more than a socket holds."""
+    with start("both@cpu,both@cpu", "none") as router:
+        os.kill(router.workers["both-1"], signal.SIGSTOP)
+        try:
+            first = router.submit([1, 2, 3], 100)
+            submitted = threading.Event()
+            thread = threading.Thread(
+                target=lambda: (router.submit([1] * 1_000_000, 1), submitted.set()), daemon=True
+            )
+            thread.start()
+            assert len(list(tokens_of(first))) == 100
+            assert submitted.wait(HANG)
+        finally:
+            os.kill(router.workers["both-1"], signal.SIGCONT)
+        check_blocks(router)
+
+
 @pytest.mark.smoke
 def test_requests_fail_by_name_once_no_worker_is_left(start):
     with start("both@cpu", "none") as router:
@@ -247,6 +322,51 @@ def test_the_front_answers_like_openai(served):
         assert error["type"] == "refused"
         assert cause in error["message"]
     check_blocks(router)
+
+
+def test_a_request_larger_than_the_cache_is_refused_and_others_wait_for_blocks(start):
+    """11 requests of 4 blocks each share 9 blocks of each worker."""
+    pairs = [([token] * 40, 20) for token in range(11)]
+    wanted = monolithic("tiny", pairs)
+    with start(PAIR, "hetccl", "--blocks", "9") as router:
+        completions = [router.submit(*pair) for pair in pairs]
+        with pytest.raises(FailedError, match="13 blocks of 9 are needed") as error:
+            list(tokens_of(router.submit([1] * 200, 2)))
+        assert error.value.kind == "refused"
+        assert [list(tokens_of(one)) for one in completions] == wanted
+        check_blocks(router)
+
+
+def test_strangers_that_connect_to_workers_end_nothing(served):
+    """One that knows the endpoints' secret, and talks nonsense; and bytes at their sockets."""
+    router, _ = served
+    pairs = prompts(8, seed=8)
+    completions = [router.submit(*pair) for pair in pairs]
+    with Endpoint("stranger", "host") as stranger:
+        for name in ("prefill-0", "decode-0"):
+            metadata = json.loads(json.loads(router._remotes[name].metadata)[1])
+            stranger.notify(stranger.connect(metadata["endpoint"]), b"nonsense")
+            ports = listening(router.workers[name])
+            assert ports
+            for port in ports:
+                with socket.create_connection(("127.0.0.1", port), HANG) as raw:
+                    raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        wait_until(lambda: all(one["gone"] for one in stranger.peers()))
+    assert [list(tokens_of(one)) for one in completions] == monolithic("tiny", pairs)
+    assert all(one.attempt == 0 for one in completions)
+    check_blocks(router)
+
+
+def listening(pid):
+    """The TCP ports at which a process listens."""
+    places = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    lines = [
+        line for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net", table).read_text().splitlines()[1:]
+    ]  # fmt: skip
+    rows = [line.split() for line in lines]
+    held = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in places]
+    return [int(row[1].partition(":")[2], 16) for row in held]
 
 
 def test_a_client_that_leaves_aborts_its_request(served):
@@ -312,3 +432,36 @@ def test_caches_cross_the_link_of_emulated_hosts(start, transport):
         assert [list(tokens_of(one)) for one in completions] == wanted
         stats = check_blocks(router)
         assert hosts.tx_bytes(0) > stats["prefill-0"]["bytes"] > 0
+
+
+@pytest.mark.skipif(
+    EmulatedHosts.unavailable() is not None, reason=str(EmulatedHosts.unavailable())
+)
+def test_a_cut_link_fails_requests_by_name_and_heals(start, monkeypatch):
+    """In mid-transfer: the shape's caches keep the slow link busy."""
+    monkeypatch.setenv("HETCCL_LIVENESS_MS", milliseconds(1000))
+    chance = random.Random(7)
+    pairs = [([chance.randrange(512) for _ in range(500)], 4) for _ in range(4)]
+    with EmulatedHosts(2, rate="2mbit") as hosts, start(PAIR, "hetccl", hosts=hosts) as router:
+        completions = [router.submit(*pair) for pair in pairs]
+        wait_until(lambda: hosts.tx_bytes(0) > 100_000)
+        hosts.cut(0)
+        for completion in completions:
+            with pytest.raises(FailedError, match="prefill-0") as error:
+                list(tokens_of(completion))
+            assert error.value.kind == "failed"
+        assert len(router.workers) == 2
+        check_blocks(router)
+        hosts.heal(0)
+        hosts.shape("1gbit")
+
+        def is_served():
+            completion = router.submit(*pairs[0])
+            with contextlib.suppress(FailedError):
+                return list(tokens_of(completion)) == wanted
+            time.sleep(0.1)
+            return False
+
+        [wanted] = monolithic("tiny", pairs[:1])
+        wait_until(is_served)
+        check_blocks(router)

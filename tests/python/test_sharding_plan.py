@@ -279,11 +279,11 @@ def test_optimizers_and_types():
 
 
 def test_devices():
-    assert find_device("hip", "AMD Instinct MI250X") == (200, 50, 64)
-    assert find_device("cuda", "NVIDIA A100-SXM4-80GB") == (300, 300, 80)
+    assert find_device("hip", "AMD Instinct MI250X") == (200, 50, 64, 191.5)
+    assert find_device("cuda", "NVIDIA A100-SXM4-80GB") == (300, 300, 80, 312)
     assert find_device("cuda", "NVIDIA H100 80GB HBM3").host == 450
-    assert find_device("cuda", "NVIDIA L40S") == (25, 25, 0)
-    assert find_device("host", "") == (10, 10, 0)
+    assert find_device("cuda", "NVIDIA L40S") == (25, 25, 0, 0)
+    assert find_device("host", "") == (10, 10, 0, 0)
     mixed = topology_of("A2B2", hosts=1, kinds=["A=cuda:H100", "B=hip:MI250X"], nics=["100G"])
     rates = find_bandwidths(mixed, False)
     assert rates == {"pair": 200e9, "host": 50e9, "cluster": 25e9, "all": 25e9}

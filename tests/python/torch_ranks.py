@@ -78,13 +78,15 @@ def run(
     *args: Any,
     folder: Any,
     labels: str = "",
+    hosts: str = "",
     env: dict[str, str] | None = None,
     lost: Collection[int] = (),
 ) -> list[Any]:
     """Runs `body(rank, size, *args)` on each rank; returns the results by rank, None for ranks in
     `lost`.
 
-    `labels` has one letter a rank: its cluster. `folder` is the test's tmp_path.
+    `labels` has one letter a rank: its cluster; `hosts`, too: what it takes for its host. `folder`
+    is the test's tmp_path.
     """
     pipes, processes = [], []
     path = str(folder / "store")
@@ -92,7 +94,8 @@ def run(
     for rank in range(size):
         mine, theirs = server.Pipe()
         cluster = {"HETCCL_CLUSTER": labels[rank]} if labels else {}
-        environment = {**os.environ, **(env or {}), **cluster}
+        host = {"HETCCL_HOSTID": hosts[rank]} if hosts else {}
+        environment = {**os.environ, **(env or {}), **cluster, **host}
         arguments = (body, rank, size, path, args, theirs)
         processes.append(server.start(_rank, *arguments, environment=environment))
         theirs.close()

@@ -58,8 +58,8 @@ TEST_CASE("an address says what was put in, and junk is refused") {
 std::optional<std::pair<size_t, size_t>> check(const std::vector<Offer>& own,
                                                const std::vector<Offer>& theirs, int self, int peer,
                                                Reach least = Reach::Routed) {
-  const auto here = choose_pair(own, theirs, self, peer, least);
-  const auto there = choose_pair(theirs, own, peer, self, least);
+  const auto here = choose_pair({self, peer, own, theirs, least});
+  const auto there = choose_pair({peer, self, theirs, own, least});
   REQUIRE(here.has_value() == there.has_value());
   if (here) CHECK(*here == std::pair{there->second, there->first});
   return here;
@@ -104,6 +104,55 @@ TEST_CASE("the fastest ports are used, though they are no rails") {
   // One subnet comes before speed.
   const std::vector<Offer> far = {at({10, 0, 1, 3}, 24, 400'000), at({10, 0, 0, 4}, 24, 10'000)};
   CHECK(check(one, far, 0, 1) == std::pair<size_t, size_t>{1, 1});
+}
+
+// A host's ports in one subnet, and how far each is from a rank's device.
+std::vector<Offer> ports(const std::vector<int>& distances, uint32_t mbps = 100'000) {
+  std::vector<Offer> offers;
+  for (const int distance : distances) {
+    offers.push_back(at({10, 0, 0, static_cast<uint8_t>(offers.size() + 1)}, 24, mbps));
+    offers.back().distance = static_cast<uint8_t>(distance);
+  }
+  return offers;
+}
+
+TEST_CASE("ranks use the ports nearest to their devices, rails or not, in turn among equals") {
+  using net::kRoot, net::kSwitch, net::kSystem;
+  using Pair = std::pair<size_t, size_t>;
+  const auto first = ports({kSwitch, kRoot, kSystem, kSystem}),
+             last = ports({kSystem, kSystem, kRoot, kSwitch});
+  for (int peer = 1; peer < 5; ++peer) {
+    CHECK(check(first, first, 0, peer) == Pair{0, 0});
+    CHECK(check(first, last, 0, peer) == Pair{0, 3});
+  }
+  // Of two that are as near, rails; both carry.
+  const auto two = ports({kSystem, kSwitch, kSwitch});
+  CHECK(check(two, two, 4, 9) == Pair{1, 1});
+  CHECK(check(two, two, 5, 9) == Pair{2, 2});
+  // Whose subnet the other end does not reach is no port, however near.
+  auto apart = ports({kSwitch, kSystem});
+  apart[0].gid.raw[14] = 9;
+  CHECK(check(apart, ports({kSystem, kSystem}), 0, 1)->first == 1);
+  // One that is slower is none, either.
+  auto slow = ports({kSwitch, kSystem});
+  slow[0].mbps = 25'000;
+  CHECK(check(slow, ports({kSystem, kSystem}), 0, 1)->first == 1);
+}
+
+TEST_CASE("a greeting says how far each port is, and how many queue pairs; junk is refused") {
+  const Ends there{1, 0, ports({1, 5, 0}), ports({0, 0}), Reach::Subnet, 2};
+  Ends here{0, 1, ports({0, 0}), ports({0, 0, 0}), Reach::Subnet, 4};
+  REQUIRE(take_greeting(greet(there), here).ok());
+  CHECK(here.theirs[0].distance == 1);
+  CHECK(here.theirs[1].distance == 5);
+  CHECK(here.theirs[2].distance == 0);
+  CHECK(here.queues == 2);
+  CHECK(take_greeting({kMostQueues, 1, 5, net::kSystem}, here).ok());
+  CHECK(here.queues == 2);
+  CHECK_FALSE(take_greeting({1, 1, 5, net::kSystem + 1}, here).ok());
+  CHECK_FALSE(take_greeting({1, 1, 5, 0, 1}, here).ok());  // a port that there is not
+  CHECK_FALSE(take_greeting({0, 1, 5, 0}, here).ok());
+  CHECK_FALSE(take_greeting({kMostQueues + 1, 1, 5, 0}, here).ok());
 }
 
 TEST_CASE("ports in networks that may not reach each other are for who names the transport") {

@@ -8,11 +8,13 @@
 #include <chrono>
 #include <functional>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "fake/captured_stderr.h"
 #include "fake/fake_verbs.h"
 #include "fake/patience.h"
+#include "fake/sysfs.h"
 #include "fake/thread.h"
 #include "transport/verbs/frame.h"
 #include "transport/verbs/locked_memory.h"
@@ -35,18 +37,20 @@ std::string why_not(const Config& config) {
 }
 
 struct Pair {
+  explicit Pair(const Config& config = {}, int first = 0) : Pair(config, config, first) {}
   // Of ranks `first` and `first + 1`.
-  explicit Pair(const Config& config = {}, int first = 0) {
-    for (auto& transport : transports) {
-      auto made = make(config);
+  Pair(const Config& low, const Config& high, int first = 0, const std::string& bus = "") {
+    for (int i = 0; i < 2; ++i) {
+      auto made = make(i == 0 ? low : high);
       REQUIRE_MESSAGE(made.ok(), made.status().message());
-      transport = std::move(made).value();
+      transports[i] = std::move(made).value();
     }
     Address addresses[2];
     for (int i = 0; i < 2; ++i) addresses[i] = transports[i]->listen().value();
     const auto join = [&](int self) {
-      auto made = transports[self]->connect({77, first + self, first + 1 - self},
-                                            addresses[1 - self], Bytes(32, 1), fake::kHangMs);
+      PeerId id{77, first + self, first + 1 - self};
+      id.bus = bus;
+      auto made = transports[self]->connect(id, addresses[1 - self], Bytes(32, 1), fake::kHangMs);
       CHECK_MESSAGE(made.ok(), made.status().message());
       if (made.ok()) channels[self] = std::move(made).value();
     };
@@ -344,6 +348,29 @@ TEST_CASE("queue pairs connect over InfiniBand, over second ports, and over othe
   }
 }
 
+// Ranks of a host sit where their cores are. The far device comes first.
+TEST_CASE("a channel goes by the device that is near to its rank") {
+  const fake::Sysfs sys;
+  const std::string cores = net::place_of_rank("").cores;
+  constexpr const char* kFar = "pci0000:00/0000:00:01.0";
+  constexpr const char* kNear = "pci0000:80/0000:80:01.0";
+  sys.add_device(kFar, 0, "8000");
+  sys.add_device(kNear, 1, cores);
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  fabric.devices = {"far", "near"};
+  fabric.folders = {sys.add_rdma("far", kFar), sys.add_rdma("near", kNear)};
+  for (const int first : {0, 1}) {
+    Pair pair({}, first);
+    exchange(pair);
+  }
+  CHECK(fabric.carried["far"] == 0);
+  CHECK(fabric.carried["near"] > 4 * (5 << 20));
+  CHECK(fabric.violations == 0);
+  Pair elsewhere({}, {}, 0, "ffff:1f:1f.7");  // a device on no bus, as far from both
+  exchange(elsewhere);
+  CHECK(fabric.carried["far"] > 2 * (5 << 20));
+}
+
 // A rank that spins asks for no event: each would be an interrupt.
 TEST_CASE("a message that is waited for without sleep costs posts and polls alone") {
   fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
@@ -411,6 +438,69 @@ TEST_CASE("a queue pair that the device does not connect is an error with peer, 
     CHECK_MESSAGE(has(message, part), message);
 }
 
+Config with_queue_pairs(int64_t n) {
+  Config config;
+  config.rdma_queue_pairs = n;
+  return config;
+}
+
+TEST_CASE("chunks go by several queue pairs, and a message is complete once all have landed") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  Pair pair(with_queue_pairs(4));
+  std::set<uint32_t> writers;
+  uint32_t held = 0;
+  bool holds = true;
+  fabric.holds = [&](uint32_t number, int opcode) {
+    if (opcode != verbs::abi::kRdmaWriteWithImm) return false;
+    writers.insert(number);
+    if (held == 0 && writers.size() == 2) held = number;
+    return holds && number == held;
+  };
+  constexpr size_t kChunks = 8;  // twice as many as are under way
+  Bytes sent(kChunks * verbs::kChunkBytes, 7), received(sent.size());
+  pair.channels[1]->post_recv(parcel(received, 0));
+  pair.channels[0]->post_send(parcel(sent, 0));
+  const auto landed = [&] {
+    size_t n = 0;
+    for (size_t i = 0; i < kChunks; ++i) n += received[(i + 1) * verbs::kChunkBytes - 1] == 7;
+    return n;
+  };
+  pair.until([&] { return landed() == kChunks - 1; });
+  for (int i = 0; i < 50; ++i) pair.transports[1]->progress();
+  CHECK(writers.size() == 4);
+  CHECK(pair.channels[1]->recvs_completed() == 0);
+  CHECK(pair.channels[0]->sends_completed() == 0);
+  holds = false;
+  pair.until([&] {
+    return pair.channels[1]->recvs_completed() == 1 && pair.channels[0]->sends_completed() == 1;
+  });
+  CHECK(received == sent);
+  CHECK(fabric.violations + fabric.not_ready + fabric.overflows == 0);
+}
+
+TEST_CASE("ranks that would use different numbers of queue pairs use the smaller") {
+  for (const auto& [low, high] : {std::pair{4, 2}, {1, 3}}) {
+    fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+    Pair pair(with_queue_pairs(low), with_queue_pairs(high));
+    exchange(pair);
+    CHECK(fabric.queue_pairs == 2 * std::min(low, high));
+  }
+}
+
+TEST_CASE("a failure of any queue pair is the channel's") {
+  fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
+  Pair pair(with_queue_pairs(4));
+  std::set<uint32_t> writers;
+  fabric.fails = [&](uint32_t number, int opcode) {
+    if (opcode == verbs::abi::kRdmaWriteWithImm) writers.insert(number);
+    return writers.size() == 3 && writers.contains(number);
+  };
+  exchange(pair, [] { return false; });
+  const Status& first = pair.channels[0]->status();
+  const std::string& told = (first.ok() ? pair.channels[1]->status() : first).message();
+  CHECK_MESSAGE(has(told, "fake0:1 failed: transport retry counter exceeded"), told);
+}
+
 // Credits hold the sender back before the receiver has no receive left, and queues before they are
 // full; where no memory can be locked, chunks wait for others.
 TEST_CASE("random traffic meets a posted receive each, overflows nothing, and leaves nothing") {
@@ -422,7 +512,7 @@ TEST_CASE("random traffic meets a posted receive each, overflows nothing, and le
     fabric.fail_registrations = seed % 2 == 0 ? 20 : 0;
     std::mt19937 random(seed);
     {
-      Pair pair;
+      Pair pair(with_queue_pairs(1 + seed / 2 % 4));
       std::vector<Bytes> sent[2], received[2];
       for (size_t i = 0; i < 150; ++i) {
         for (int r = 0; r < 2; ++r) {

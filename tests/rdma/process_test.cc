@@ -1,5 +1,5 @@
-// Processes that meet by RDMA: one is killed, one may lock too little memory. In a machine that has
-// RDMA (tests/rdma/run); elsewhere nothing here runs.
+// Processes that meet by RDMA: one is killed, a rail is cut, one may lock too little memory. In a
+// machine that has RDMA (tests/rdma/run); elsewhere nothing here runs.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -15,6 +15,7 @@
 
 #include "fake/patience.h"
 #include "process/forked_ranks.h"
+#include "rdma/rails.h"
 
 namespace {
 
@@ -73,6 +74,43 @@ TEST_CASE("a killed rank becomes an error that names it" * doctest::skip(skipped
     CHECK(report.find("rank 1") != Report::npos);
     CHECK(ranks.exited(rank));
   }
+}
+
+// Ranks 0 and 2 meet on the first rail, 1 and 3 on the second. The rank that sends there finds out
+// once its device has given up; all are told.
+TEST_CASE("a rail cut in mid-collective is an error with its name on all ranks" *
+          doctest::skip(skipped())) {
+  const Settings settings({{"HETCCL_TRANSPORT", std::string("verbs")}});
+  constexpr int n = 4, kCut = 1;
+  ForkedRanks ranks(n, [&](Rank& rank) -> Report {
+    const std::string host = "host" + std::to_string(rank.rank / 2);
+    setenv("HETCCL_HOSTID", host.c_str(), 1);
+    hetcclComm_t comm = hetccl::process::join(rank, host.c_str());
+    std::vector<float> data(1 << 18);
+    for (int call = 0;; ++call) {
+      if (hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclMax, comm,
+                          nullptr) != hetcclSuccess) {
+        Report report = hetcclGetLastError(nullptr);
+        hetcclCommAbort(comm);
+        return report;
+      }
+      if (call == 2) rank.ready();
+    }
+  });
+  REQUIRE(ranks.wait_ready());
+  const uint64_t before = hetccl::rdma_rails::packets_of(kCut);
+  CHECK(before > 0);
+  const auto begin = std::chrono::steady_clock::now();
+  const hetccl::rdma_rails::Cut cut(kCut);
+  for (int rank = 0; rank < n; ++rank) {
+    const Report report = ranks.report(rank, hetccl::fake::kHang);
+    MESSAGE("rank " << rank << ": " << report);
+    CHECK(report.find("over rxe1:1 failed") != Report::npos);
+    CHECK(report.find("rxe0") == Report::npos);
+    CHECK(ranks.exited(rank));
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  MESSAGE("all ranks ended " << took.count() << " s after the cut");
 }
 
 // Whether a child finds that `holds`.

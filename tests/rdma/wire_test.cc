@@ -34,7 +34,7 @@ TimePoint soon() {
 
 // Rank 1 is the transport; rank 0 is written out by the test.
 struct Wire {
-  explicit Wire(bool meets = true) {
+  explicit Wire(bool meets = true, bool greets = true) {
     Config config;
     config.socket_ifname = "=lo";
     config.rdma_timeout = 1;
@@ -51,6 +51,7 @@ struct Wire {
     fake::Thread dialer([this] { dial(); });
     channel = transport->connect({77, 1, 0}, address, secret, fake::kHangMs).value();
     dialer.join();
+    if (greets) greet();
     if (meets) meet();
   }
   void dial() {
@@ -59,6 +60,12 @@ struct Wire {
     REQUIRE(fd.ok());
     const net::Hello hello{tcp::kPurposeOfVerbs, 0, 77, 0, 1};
     wire = net::dial_handshake(std::move(*fd), hello, {secret}, nullptr, soon()).value();
+  }
+  void greet() {
+    Greeting greeting{1};
+    REQUIRE(net::send_all(wire.fd(), greeting.data(), greeting.size(), soon()).ok());
+    REQUIRE(net::recv_all(wire.fd(), greeting.data(), greeting.size(), soon()).ok());
+    progress();
   }
   void meet() {
     uint8_t pair[kQpAddressBytes], receiving = 'R';
@@ -273,6 +280,11 @@ TEST_CASE("a peer that leaves without what it promised is noticed") {
     wire.end_with_error();
     CHECK(wire.channel->status().message() == "connection to rank 0 closed (by that rank)");
   }
+  Wire mute(false, false);
+  mute.say(Bytes(sizeof(Greeting) - 1));
+  mute.wire.reset();
+  mute.end_with_error();
+  CHECK(mute.channel->status().message() == "connection to rank 0 closed (by that rank)");
   Wire silent(false);
   silent.say(Bytes(kQpAddressBytes - 1, 1));
   silent.wire.reset();
@@ -280,8 +292,12 @@ TEST_CASE("a peer that leaves without what it promised is noticed") {
   CHECK(silent.channel->status().message() == "connection to rank 0 closed (by that rank)");
 }
 
-TEST_CASE("a peer whose words about its queue pair are none is named") {
+TEST_CASE("a peer whose words about its queue pair, or its ports, are none is named") {
   fake::reset_verbs_fabric();
+  Wire far(false, false);
+  far.say(Bytes(sizeof(Greeting), 0xff));
+  far.end_with_error();
+  CHECK(far.channel->status().message().find("rank 0 broke the protocol") != std::string::npos);
   Wire wire(false);
   wire.say(Bytes(kQpAddressBytes, 0xff));
   wire.end_with_error();

@@ -52,13 +52,19 @@ class Census:
         """Measures this process."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for itself is no growth
-        status = Path("/proc/self/status").read_text()
+        return cls.of("self")
+
+    @classmethod
+    def of(cls, pid: int | str) -> Census:
+        """Of a process, as it is."""
+        place = Path("/proc", str(pid))
+        status = (place / "status").read_text()
         fields = dict(line.split(":", 1) for line in status.splitlines())
         return cls(
             resident_kib=int(fields["VmRSS"].split()[0]),
-            descriptors=len(list(Path("/proc/self/fd").iterdir())),
+            descriptors=len(list((place / "fd").iterdir())),
             threads=int(fields["Threads"]),
-            segments=Path("/proc/self/maps").read_text().count("/memfd:"),
+            segments=(place / "maps").read_text().count("/memfd:"),
         )
 
 

@@ -82,9 +82,9 @@ class Report:
     slowest: float = 0.0  # answer to the loss of a rank that had joined
     grown: list[str] = field(default_factory=list)
 
-    def grow(self, worker: Worker) -> None:
-        """Notes what `worker` holds more of than it did in its first episodes."""
-        kept = worker.history[WARM_UP:]
+    def grow(self, pid: int, history: list[Census]) -> None:
+        """Notes what a process holds more of than it did in its first episodes."""
+        kept = history[WARM_UP:]
         if len(kept) < 2 * WARM_UP:
             return
         self.counts["processes watched"] += 1
@@ -97,9 +97,17 @@ class Report:
             )
             if least - most > allowed:
                 self.grown.append(
-                    f"process {worker.process.pid}: {name} from {most} to {least} "
-                    f"in {len(kept)} episodes"
+                    f"process {pid}: {name} from {most} to {least} in {len(kept)} episodes"
                 )
+
+    def show(self) -> int:
+        """Prints all of it. Returns 1 if anything was wrong or has grown, else 0."""
+        for name, count in sorted(self.counts.items()):
+            print(f"{name:28} {count}")
+        print(f"{'slowest answer to an event':28} {self.slowest:.1f} s")
+        for line in self.wrong + self.grown:
+            print(f"WRONG: {line}")
+        return int(bool(self.wrong or self.grown))
 
 
 _ALLOWED = Census(resident_kib=ALLOWED_KIB, descriptors=0, threads=0, segments=0)
@@ -184,7 +192,7 @@ def episode(workers: list[Worker], choices: random.Random, report: Report) -> No
             report.slowest = max(report.slowest, time.monotonic() - started)
         else:
             report.counts["victims that never came"] += 1
-        report.grow(chosen[victim])
+        report.grow(chosen[victim].process.pid, chosen[victim].history)
         chosen[victim].end()
         workers[indices[victim]] = Worker.start()
     report.counts["episodes"] += 1
@@ -205,7 +213,7 @@ def soak(seconds: float, n_workers: int, seed: int, show: bool = False) -> Repor
             if show:
                 print(f"\r{report.counts['episodes']} episodes", end="", flush=True)
         for worker in workers:
-            report.grow(worker)
+            report.grow(worker.process.pid, worker.history)
     finally:
         for worker in workers:
             worker.end()
@@ -223,12 +231,7 @@ def main() -> int:
     options = parser.parse_args()
     print(f"soak: {options.minutes:g} minutes, seed {options.seed}")
     report = soak(options.minutes * 60, options.processes, options.seed, show=sys.stdout.isatty())
-    for name, count in sorted(report.counts.items()):
-        print(f"{name:28} {count}")
-    print(f"{'slowest answer to an event':28} {report.slowest:.1f} s")
-    for line in report.wrong + report.grown:
-        print(f"WRONG: {line}")
-    return bool(report.wrong or report.grown)
+    return report.show()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from hetccl.agreement import digest, gather
-from hetccl.balance.agreement import check_alike
+from hetccl.agreement import check_alike, digest, gather
 from hetccl.balance.models import describe_model
 from hetccl.balance.planner import Plan
 from hetccl.balance.profiles import BalanceError
@@ -71,7 +70,7 @@ class Loader:
             reason = reason or str(error)
         except Exception as error:  # whatever the data set and torch's DataLoader raise
             reason = reason or f"{type(error).__name__}: {error}"
-        check_alike(facts, reason, group)
+        check_alike(facts, reason, BalanceError, group)
         self._epoch = self._step = 0
         self._watch = Watch(plan, model, group) if moves else None
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from hetccl.agreement import gather
-from hetccl.balance.agreement import check_alike
+from hetccl.agreement import check_alike, gather
 from hetccl.balance.models import alone, describe_model, is_fsdp
 from hetccl.balance.profiles import BalanceError, Profile
 from hetccl.balance.stopwatch import synchronize
@@ -53,7 +52,7 @@ def profile(
     facts = {
         "model": describe_model(model), "limit": limit, "length": length, "seconds": seconds,
     }  # fmt: skip
-    check_alike(facts, reason, group)
+    check_alike(facts, reason, BalanceError, group)
     own, cause = None, None
     model.zero_grad(set_to_none=True)
     try:

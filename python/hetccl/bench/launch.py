@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hetccl._lib import HetcclError
 from hetccl.bench import measure, table
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
+from hetccl.devices import choice
+from hetccl.devices.choice import AUTO, LookingError
+from hetccl.devices.errors import DeviceError
+from hetccl.devices.memory import memory_of
 from hetccl.launchers.placement import RendezvousError, find_job
 from hetccl.processes import fork_ranks
 from hetccl.rendezvous import exchange
@@ -26,6 +30,8 @@ class Job:
     interleave: bool = False  # ABAB instead of AABB
     rendezvous: Path | None = None
     as_json: bool = False
+    devices: str = AUTO  # as --devices has it
+    libraries: Mapping[str, Sequence[str]] = field(default_factory=dict)  # paths by name
     timeout: float = 60.0  # seconds for the ranks to find each other
     met: Callable[[], None] = lambda: None  # called by each rank once all have met
 
@@ -37,7 +43,7 @@ def cluster_labels(ranks: int, clusters: int, interleave: bool) -> list[str]:
     return [f"c{r % clusters if interleave else r * clusters // ranks}" for r in range(ranks)]
 
 
-def run_rank(job: Job, rank: int, size: int) -> int:
+def run_rank(job: Job, rank: int, size: int, device: str) -> int:
     """One rank, start to end: 0, or 1 when it failed or received wrong values."""
 
     def show(text: str) -> None:
@@ -56,13 +62,16 @@ def run_rank(job: Job, rank: int, size: int) -> int:
     labels = cluster_labels(size, job.clusters, job.interleave)
     try:
         meeting = exchange(rank, job.rendezvous, job.timeout)
-        with Communicator(meeting.uid, rank, size, cluster=labels[rank] or None) as comm:
+        with Communicator(
+            meeting.uid, rank, size, device=device, cluster=labels[rank] or None
+        ) as comm:
             job.met()
             if job.rendezvous and rank == 0:  # all have come: nobody will read it again
                 job.rendezvous.unlink(missing_ok=True)
-            show(table.header(job.options, size, labels))
-            report = measure.run(comm, job.options, show_row)
-    except (HetcclError, RendezvousError, OSError, ValueError) as error:
+            show(table.header(job.options, comm.topology(), labels))
+            memory = memory_of(device, job.libraries)
+            report = measure.run(comm, job.options, show_row, memory)
+    except (HetcclError, RendezvousError, DeviceError, OSError, ValueError) as error:
         print(f"hetccl bench: rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     show(table.footer(report))
@@ -71,20 +80,27 @@ def run_rank(job: Job, rank: int, size: int) -> int:
     return 1 if report.wrong else 0
 
 
-def run_forked(job: Job, ranks: int) -> int:
-    """All ranks, as processes of this one."""
+def run_forked(job: Job, devices: Sequence[str]) -> int:
+    """All ranks, as processes of this one, each with its device."""
     return fork_ranks(
         lambda rank, meeting, met: run_rank(
-            replace(job, rendezvous=meeting, met=met), rank, ranks
+            replace(job, rendezvous=meeting, met=met), rank, len(devices), devices[rank]
         ),
-        ranks,
+        len(devices),
         "bench",
     )  # fmt: skip
 
 
 def run(job: Job, ranks: int | None) -> int:
     """As a launcher's rank where one has set the environment, else `ranks` forked ones."""
-    found = find_job()
-    if found is not None and ranks is None:
-        return run_rank(job, found.rank, found.size)
-    return run_forked(job, ranks or 4)
+    place = find_job()
+    try:
+        found = choice.find() if place is not None and ranks is None else choice.look()
+    except LookingError as error:
+        print(f"hetccl bench: {error}", file=sys.stderr)
+        return 1
+    job = replace(job, libraries=choice.library_paths(found))
+    if place is not None and ranks is None:
+        device = choice.of_rank(job.devices, place, found)
+        return run_rank(job, place.rank, place.size, device)
+    return run_forked(job, choice.of_ranks(job.devices, ranks, found, usual=4))

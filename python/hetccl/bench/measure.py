@@ -15,7 +15,9 @@ from hetccl._lib import RedOp, plan
 from hetccl._streams import Stream
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
+from hetccl.bench.regression import Fit, fit
 from hetccl.communicator import Communicator
+from hetccl.devices.memory import HostMemory, Memory, lent
 
 _LONG = 32 << 10  # bytes: takes time on a link
 _BURST = 1 << 20  # bytes: more than token buckets let pass at once
@@ -57,6 +59,7 @@ class Report:
     cross_bytes: int = 0  # sent between clusters by all ranks, everything included
     least_cross_bytes: int = 0  # 0: in one cluster, and of messages, which have one way to go
     wire: str = ""  # the setting that asks for an encoding, "HETCCL_WIRE=int8"
+    fit: Fit | None = None  # of the times out of place, where --regress asks for it
 
     @property
     def timings(self) -> list[Timing]:
@@ -78,9 +81,10 @@ class Report:
         return {**asdict(self), "wrong": self.wrong, "mean_busbw": self.mean_busbw}
 
 
-def _agree(comm: Communicator, value: float, op: str) -> float:
+def _agree(comm: Communicator, memory: Memory, value: float, op: str) -> float:
     shared = array("d", [value])
-    comm.all_reduce(shared, op=op)
+    with lent(memory, shared) as buffer:
+        comm.all_reduce(buffer, op=op, dtype="float64")
     return shared[0]
 
 
@@ -90,35 +94,41 @@ def _wire(operation: str) -> str:
     return f"{name}={os.environ[name]}" if os.environ.get(name) else ""
 
 
-def _measure(case: Case, stream: Stream | None) -> Timing:
+def _measure(case: Case, memory: Memory, stream: Stream | None) -> Timing:
     comm, options = case.comm, case.options
 
     def run(times: int) -> None:
         for _ in range(times):
             case.call(stream)
+            if options.blocking:
+                memory.synchronize()
         if stream:
             stream.synchronize()
-            comm.check()
+        memory.synchronize()
+        comm.check()
 
     case.find_encoding()
     case.fill()
-    run(options.warmups)
-    comm.barrier()
-    start = time.perf_counter()
-    run(options.iterations)
-    mean = (time.perf_counter() - start) / options.iterations
+    with memory.lend(case):
+        run(options.warmups)
+        comm.barrier()
+        memory.synchronize()
+        start = time.perf_counter()
+        run(options.iterations)
+        mean = (time.perf_counter() - start) / options.iterations
     wrong = None
     if options.check:
         case.fill()
-        run(1)
+        with memory.lend(case):
+            run(1)
         got = case.recv if isinstance(case.recv, bytearray) else bytearray(case.recv)
-        wrong = int(_agree(comm, case.wrong(got), "sum"))
-    seconds = _agree(comm, mean, "max")
+        wrong = int(_agree(comm, memory, case.wrong(got), "sum"))
+    seconds = _agree(comm, memory, mean, "max")
     algbw = case.size / seconds / 1e9
     return Timing(seconds, algbw, algbw * case.bus_factor(comm.size), wrong)
 
 
-def _measure_alone(case: Case) -> float:
+def _measure_alone(case: Case, memory: Memory) -> float:
     """Seconds of a call that no other follows: of each the slowest rank's, and of these the median.
 
     Calls by themselves, so that none hides behind another; a median, since few are made. Long ones
@@ -127,16 +137,20 @@ def _measure_alone(case: Case) -> float:
     comm, options = case.comm, case.options
     case.fill()
     times = array("d", bytes(8 * options.iterations))
-    traffic = bytearray(_BURST)
-    for n in range(options.warmups + options.iterations):
-        if case.size >= _LONG:
-            comm.all_reduce(traffic, dtype="uint8")
-        comm.barrier()
-        start = time.perf_counter()
-        case.call(None)
-        if n >= options.warmups:
-            times[n - options.warmups] = time.perf_counter() - start
-    comm.all_reduce(times, op="max")
+    between = memory.another()
+    with memory.lend(case), lent(between, bytearray(_BURST)) as traffic:
+        for n in range(options.warmups + options.iterations):
+            if case.size >= _LONG:
+                comm.all_reduce(traffic, dtype="uint8")
+            comm.barrier()
+            memory.synchronize()
+            start = time.perf_counter()
+            case.call(None)
+            memory.synchronize()
+            if n >= options.warmups:
+                times[n - options.warmups] = time.perf_counter() - start
+    with lent(between, times) as shared:
+        comm.all_reduce(shared, op="max", dtype="float64")
     return statistics.median(times)
 
 
@@ -152,39 +166,51 @@ def predict(graph: str, tuning: str, case: Case) -> float:
     return float(chosen["predicted_us"]) / 1e6
 
 
-def run(comm: Communicator, options: Options, on_row: Callable[[Row], None]) -> Report:
-    """Measures every size; collective. `on_row` is called as rows come, on every rank."""
+def _row(comm: Communicator, memory: Memory, stream: Stream | None, options: Options, size: int,
+         graph: str) -> Row:  # fmt: skip
+    """Measures one size; collective."""
+    kind = CASES[options.operation]
+    case = kind(comm, options, size, in_place=False)
+    out_of_place, in_place = _measure(case, memory, stream), None
+    if kind.has_in_place:
+        case = kind(comm, options, size, in_place=True)
+        in_place = _measure(case, memory, stream)
+    predicted = alone = None
+    if options.predict:
+        predicted = predict(graph, json.dumps(comm.tuning()), case)
+        alone = _measure_alone(case, memory)
+    encoding = case.find_encoding()
+    error = case.largest_error() if encoding else 0.0
+    return Row(case.size, case.count, out_of_place, in_place, predicted, alone, encoding, error)
+
+
+def run(
+    comm: Communicator,
+    options: Options,
+    on_row: Callable[[Row], None],
+    memory: Memory | None = None,
+) -> Report:
+    """Measures every size; collective. `on_row` is called as rows come, on every rank. `memory` is
+    that of this rank's device; None: the host's."""
     topology = comm.topology()
     graph = json.dumps(topology)
     report = Report(options, comm.size, len(topology.get("clusters", [])))
     report.wire = _wire(options.operation)
-    kind = CASES[options.operation]
-    stream = None if options.blocking else Stream()
+    memory = memory or HostMemory()
+    memory.reserve(options.max_bytes)
+    on_host = isinstance(memory, HostMemory)
+    stream = Stream() if on_host and not options.blocking else None
     try:
         for size in options.sizes():
-            case = kind(comm, options, size, in_place=False)
-            out_of_place, in_place = _measure(case, stream), None
-            if kind.has_in_place:
-                case = kind(comm, options, size, in_place=True)
-                in_place = _measure(case, stream)
-            predicted = alone = None
-            if options.predict:
-                predicted, alone = (
-                    predict(graph, json.dumps(comm.tuning()), case),
-                    _measure_alone(case),
-                )
-            encoding = case.find_encoding()
-            error = case.largest_error() if encoding else 0.0
-            row = Row(
-                case.size, case.count, out_of_place, in_place, predicted, alone, encoding, error
-            )
-            report.rows.append(row)
+            report.rows.append(_row(comm, memory, stream, options, size, graph))
             on_row(report.rows[-1])
         stats = comm.stats()
-        report.cross_bytes = int(_agree(comm, stats.cross_bytes_sent, "sum"))
-        if kind.has_plan:  # of messages, each rank's least counts its own alone
+        report.cross_bytes = int(_agree(comm, memory, stats.cross_bytes_sent, "sum"))
+        if CASES[options.operation].has_plan:  # of messages, each rank's least counts its own alone
             report.least_cross_bytes = stats.least_cross_bytes
     finally:
         if stream:
             stream.close()
+    if options.regress:
+        report.fit = fit([(row.size, row.out_of_place.seconds) for row in report.rows])
     return report

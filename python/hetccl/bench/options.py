@@ -23,6 +23,7 @@ class Options:
     check: bool = True
     blocking: bool = False
     predict: bool = False  # what the cost model says, too
+    regress: bool = False  # latency and bandwidth from all sizes, too
 
     def sizes(self) -> Iterator[int]:
         """The sizes to measure, in bytes, ascending."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
 from hetccl.bench.measure import Report, Row, Timing
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
+from hetccl.bench.regression import LEAST_SIZES
+from hetccl.units import duration, ranges
 
 _NCCL_TYPES = {
     "float16": "half", "float32": "float", "float64": "double", "float8_e4m3": "f8e4m3",
@@ -12,8 +18,16 @@ _NCCL_TYPES = {
 }  # fmt: skip
 
 
-def header(options: Options, ranks: int, labels: list[str]) -> str:
-    """The lines above the table."""
+def _devices(topology: dict[str, Any]) -> Iterator[str]:
+    """A line for each run of ranks whose devices are alike."""
+    told = ((rank["rank"], f"{rank['vendor']} {rank['model']}".strip()) for rank in
+            topology["ranks"])  # fmt: skip
+    for device, alike in groupby(told, key=lambda one: one[1]):
+        yield f"# ranks {ranges(rank for rank, _ in alike)}: {device}"
+
+
+def header(options: Options, topology: dict[str, Any], labels: list[str]) -> str:
+    """The lines above the table. `topology` is the communicator's."""
     clusters = f" in clusters {' '.join(labels)}" if any(labels) else ""
     place = f"{'out-of-place':>28}{'':17}{'in-place':>14}"
     names = f"{'time':>7}  {'algbw':>6}  {'busbw':>6} {'#wrong':>6}"
@@ -25,7 +39,9 @@ def header(options: Options, ranks: int, labels: list[str]) -> str:
     left_units = f"{'(B)':>12}  {'(elements)':>12}  {'':8}  {'':6}  {'':6}"
     return "\n".join(
         (
-            f"# hetccl {options.operation}: {ranks} ranks{clusters}; time is the slowest rank's",
+            f"# hetccl {options.operation}: {len(topology['ranks'])} ranks{clusters}; time is the "
+            "slowest rank's",
+            *_devices(topology),
             f"# warmup iters: {options.warmups} iters: {options.iterations} "
             f"validation: {int(options.check)} blocking: {int(options.blocking)}",
             "#",
@@ -66,12 +82,24 @@ def encoding(row: Row) -> str:
     )
 
 
+def _regression(report: Report) -> str:
+    if report.fit is None:
+        return f"none: it takes {LEAST_SIZES} sizes or more"
+    one = report.fit
+    return (
+        f"latency {duration(one.seconds)}, algbw {one.bandwidth / 1e9:.4g} GB/s, R2 "
+        f"{one.r_squared:.4f}, of {one.sizes} sizes out of place"
+    )
+
+
 def footer(report: Report) -> str:
     """The lines below the table."""
     lines = [
         f"# Out of bounds values : {report.wrong} {'FAILED' if report.wrong else 'OK'}",
         f"# Avg bus bandwidth    : {report.mean_busbw:.6g}",
     ]
+    if report.options.regress:
+        lines.append(f"# Regression           : {_regression(report)}")
     if report.cross_bytes:
         least = report.least_cross_bytes
         ratio = f", {report.cross_bytes / least:.3f} of the least" if least else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from hetccl.kv.coverage import Ranges
 from hetccl.kv.pack import Blocks
+from hetccl.kv.plan import Planner
 from hetccl.kv.session import Peer
 from hetccl.kv.shares import Share
 from hetccl.kv.transfers import Flights
@@ -45,6 +46,7 @@ class Handoff:
     grants: deque[int] = dataclasses.field(default_factory=deque)
     staged: set[int] = dataclasses.field(default_factory=set)  # pull: slots that it may read
     reserved: deque[int] = dataclasses.field(default_factory=deque)  # own slots, for next chunks
+    planner: Planner | None = None  # of the tokens that were planned last
     wanted: int = 0  # slots asked for, and not granted yet
     waits_since: float | None = None
     is_committed: bool = False

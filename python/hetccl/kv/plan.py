@@ -67,27 +67,15 @@ def plan(
     "e4m3") all is packed. Raises KvError for ends that cannot be joined, and names a block that is
     missing, out of range or listed twice.
     """
-    check_joinable(source, target)
-    wire = choose_wire(source, target, encoding)
-    first, last = tokens
-    if not 0 <= first <= last:
-        raise KvError(f"tokens are {tokens}: they must be [first, last)")
+    planner = Planner(
+        source, target, source_blocks, target_blocks, tokens,
+        encoding=encoding, least_bytes=least_bytes,
+    )  # fmt: skip
     wanted = overlap(source, target) if shares is None else tuple(shares)
     if layers is not None:
         chosen = {*layers}
         wanted = tuple(share for share in wanted if share.layer in chosen)
-    if first == last or not wanted:
-        return Plan(_NO_PIECES, (), (), wire)
-    if source is target:
-        raise KvError(f"{source.name}: source and target are one cache")
-    ends = (
-        (source, _Tokens(source, source_blocks, tokens)),
-        (target, _Tokens(target, target_blocks, tokens, is_written=True)),
-    )
-    planner = _Planner(ends, least_bytes, source.dtype == target.dtype and not encoding)
-    for share in sorted(wanted, key=lambda one: (one.layer, one.first)):
-        planner.add(share)
-    return Plan(planner.pieces(), tuple(planner.direct), tuple(planner.packed), wire)
+    return planner.plan(wanted)
 
 
 def _check_share(share: Share, *ends: Description) -> None:
@@ -144,49 +132,76 @@ class _Tokens:
         return self.blocks * layout.block + layout.token_offsets()[self.places]
 
 
-class _Planner:
-    """Plans shares one after the other; layers with equal strides share the work."""
+class Planner:
+    """Plans the same tokens of one request layer by layer: layers with equal strides share the
+    work. The arguments are those of `plan`, and so are the errors. Not thread-safe."""
 
     def __init__(
         self,
-        ends: tuple[tuple[Description, _Tokens], tuple[Description, _Tokens]],
-        least: int,
-        has_equal_bytes: bool,
+        source: Description,
+        target: Description,
+        source_blocks: Sequence[int] | NDArray[np.int64],
+        target_blocks: Sequence[int] | NDArray[np.int64],
+        tokens: tuple[int, int],
+        *,
+        encoding: str = "",
+        least_bytes: int = LEAST_PIECE,
     ) -> None:
-        self._ends = ends
-        self._least = least
-        self._has_equal_bytes = has_equal_bytes
+        check_joinable(source, target)
+        first, last = tokens
+        if not 0 <= first <= last:
+            raise KvError(f"tokens are {tokens}: they must be [first, last)")
+        self.tokens = tokens
+        self._wire = choose_wire(source, target, encoding)
+        self._ends = (source, target)
+        self._tables = (source_blocks, target_blocks)
+        self._places: tuple[_Tokens, _Tokens] | None = None  # until they are needed
+        self._least = least_bytes
+        self._has_equal_bytes = source.dtype == target.dtype and not encoding
         self._known: dict[object, Pieces | None] = {}
-        self._pieces: list[Pieces] = []
-        self.direct: list[Segment] = []
-        self.packed: list[Segment] = []
 
-    def pieces(self) -> Pieces:
-        """Returns the pieces of all shares that go direct, neighbours joined."""
-        return join_pieces(np.concatenate(self._pieces)) if self._pieces else _NO_PIECES
+    def plan(self, shares: Sequence[Share]) -> Plan:
+        """Returns the plan of these shares."""
+        if self.tokens[0] == self.tokens[1] or not shares:
+            return Plan(_NO_PIECES, (), (), self._wire)
+        self._place()
+        pieces: list[Pieces] = []
+        direct: list[Segment] = []
+        packed: list[Segment] = []
+        for share in sorted(shares, key=lambda one: (one.layer, one.first)):
+            source, target = self._ends
+            _check_share(share, source, target)
+            pair = (source.layer(share.layer), target.layer(share.layer))
+            cells = [
+                Segment(share.layer, part, *self.tokens, share.first, share.last)
+                for part in range(len(source.head_sizes))
+            ]
+            found = None
+            if self._has_equal_bytes and pair[0].scales == pair[1].scales:
+                found = self._pieces_of(share, pair)
+            if found is None:
+                packed += cells
+            else:
+                pieces.append(found)
+                direct += cells
+        joined = pieces[0] if len(pieces) == 1 else _NO_PIECES
+        if len(pieces) > 1:
+            joined = join_pieces(np.concatenate(pieces))
+        return Plan(joined, tuple(direct), tuple(packed), self._wire)
 
-    def add(self, share: Share) -> None:
-        """Plans one share: direct or packed."""
-        (source, tokens), (target, _) = self._ends
-        _check_share(share, source, target)
-        pair = (source.layer(share.layer), target.layer(share.layer))
-        cells = [
-            Segment(share.layer, part, tokens.first, tokens.last, share.first, share.last)
-            for part in range(len(source.head_sizes))
-        ]
-        found = None
-        if self._has_equal_bytes and pair[0].scales == pair[1].scales:
-            found = self._pieces_of(share, pair)
-        if found is None:
-            self.packed += cells
-        else:
-            self._pieces.append(found)
-            self.direct += cells
+    def _place(self) -> None:
+        if self._places is not None:
+            return
+        source, target = self._ends
+        if source is target:
+            raise KvError(f"{source.name}: source and target are one cache")
+        self._places = (
+            _Tokens(source, self._tables[0], self.tokens),
+            _Tokens(target, self._tables[1], self.tokens, is_written=True),
+        )
 
     def _pieces_of(self, share: Share, pair: tuple[Layer, Layer]) -> Pieces | None:
         """Returns the pieces of a share of a layer, or None if they are too short."""
-        source, target = self._ends[0][0], self._ends[1][0]
-        base = [layer.parts[0].offset for layer in pair]
         key = (share.first, share.last, *map(_shape_of, pair))
         if key not in self._known:
             self._known[key] = self._make(share, pair)
@@ -194,17 +209,17 @@ class _Planner:
         if found is None:
             return None
         moved: Pieces = found.copy()
-        moved[:, 1] += base[0]
-        moved[:, 3] += base[1]
-        for column, end, layer in ((0, source, pair[0]), (2, target, pair[1])):
+        for column, end, layer in zip((0, 2), self._ends, pair, strict=True):
+            moved[:, column + 1] += layer.parts[0].offset
             ids = np.array([end.regions[part.region].id for part in layer.parts], np.int64)
-            moved[:, column] = ids[moved[:, column]]
+            moved[:, column] = ids[found[:, column]]
         return moved
 
     def _make(self, share: Share, pair: tuple[Layer, Layer]) -> Pieces | None:
-        """Returns pieces from the offset of the first part, with parts in place of regions."""
-        (source, source_tokens), (target, target_tokens) = self._ends
-        item = source.item_bytes
+        """Returns pieces from the offset of the first part, neighbours joined, with the first part
+        that lies in a region in its place."""
+        assert self._places is not None
+        item = self._ends[0].item_bytes
         n_heads = share.last - share.first
         made: list[Pieces] = []
         total = 0
@@ -215,16 +230,16 @@ class _Planner:
                 tokens.offsets(layer, part)
                 + (layer.parts[part].offset - layer.parts[0].offset)
                 + (share.first - end.heads[0]) * layer.parts[part].head
-                for layer, tokens, end in zip(
-                    pair, (source_tokens, target_tokens), (source, target), strict=True
-                )
+                for layer, tokens, end in zip(pair, self._places, self._ends, strict=True)
             ]
             heads = (n_heads, pair[0].parts[part].head, pair[1].parts[part].head)
             inner = [layer.parts[part].token_stride for layer in pair]
             found, n_bytes = make_pieces(offsets, inner, [heads, *group], item, self._least)
             if found is None:
                 return None
-            found[:, 0] = found[:, 2] = part
+            for column, layer in zip((0, 2), pair, strict=True):
+                regions = [one.region for one in layer.parts]
+                found[:, column] = regions.index(regions[part])
             made.append(found)
             total += n_bytes
         joined = join_pieces(np.concatenate(made))

@@ -15,7 +15,7 @@ from hetccl.kv.description import Description, check_joinable
 from hetccl.kv.errors import KvError
 from hetccl.kv.messages import MODES
 from hetccl.kv.pack import Blocks, checksum, unpack
-from hetccl.kv.plan import place_tokens, plan
+from hetccl.kv.plan import Planner, place_tokens
 from hetccl.kv.session import Outcome, Peer, Session
 from hetccl.kv.shares import Share, divide
 from hetccl.kv.transfers import Flights, settle
@@ -36,6 +36,8 @@ class _Link:
     flights: Flights
     staged: deque[dict[str, Any]] = dataclasses.field(default_factory=deque)  # pull: to be read
     slots: set[int] = dataclasses.field(default_factory=set)  # push: granted to the sender
+    planner: Planner | None = None  # pull: of the tokens and blocks that were `planned` last
+    planned: object = None
     wanted: int = 0
     is_committed: bool = False
     is_aborting: bool = False  # `abort` was sent
@@ -155,6 +157,10 @@ class Receiver(Session):
     @property
     def _is_idle(self) -> bool:
         return not self._requests
+
+    def _count_requests(self) -> dict[str, int]:
+        n_links = sum(len(peer.handoffs) for peer in self._peers.values())
+        return {"requests": len(self._requests), "hand-offs": n_links}
 
     def _abort_all(self, cause: str) -> None:
         for request in self._requests.values():
@@ -318,11 +324,13 @@ class Receiver(Session):
         first = max(values["tokens"][0], request.tokens[0])
         last = min(values["tokens"][1], request.tokens[1])
         chosen = {*values["layers"]}
-        made = plan(
-            link.peer.description, self.description, values["blocks"], request.blocks,
-            (first, last), shares=[share for share in link.shares if share.layer in chosen],
-            encoding=link.wire.encoding, least_bytes=values["least"],
-        )  # fmt: skip
+        facts = ((first, last), values["blocks"], values["least"])
+        if link.planner is None or link.planned != facts:
+            link.planner, link.planned = Planner(
+                link.peer.description, self.description, values["blocks"], request.blocks,
+                (first, last), encoding=link.wire.encoding, least_bytes=values["least"],
+            ), facts  # fmt: skip
+        made = link.planner.plan([share for share in link.shares if share.layer in chosen])
         if not made.direct:
             raise KvError("ready names cells that do not go direct")
         link.coverage.check(made.direct)

@@ -16,7 +16,7 @@ from hetccl.kv.errors import KvError
 from hetccl.kv.handoff import Handoff, Job, Request, find_missing
 from hetccl.kv.messages import rows_of
 from hetccl.kv.pack import Blocks, checksum, pack
-from hetccl.kv.plan import place_tokens, plan
+from hetccl.kv.plan import Planner, place_tokens
 from hetccl.kv.session import Outcome, Peer, Session
 from hetccl.kv.transfers import Flights, settle
 from hetccl.kv.wire import Segment, choose_wire, cut
@@ -136,6 +136,10 @@ class Sender(Session):
     @property
     def _is_idle(self) -> bool:
         return not self._requests and not self._handoffs
+
+    def _count_requests(self) -> dict[str, int]:
+        n_handoffs = len(self._handoffs) + len(self._parked)
+        return {"requests": len(self._requests), "hand-offs": n_handoffs}
 
     def _abort_all(self, cause: str) -> None:
         for name, request in self._requests.items():
@@ -316,11 +320,12 @@ class Sender(Session):
         shares = [share for share in handoff.shares if share.layer in chosen]
         if first >= last or not shares:
             return
-        made = plan(
-            self.description, handoff.peer.description, request.blocks, handoff.blocks,
-            (first, last), shares=shares, encoding=handoff.wire.encoding,
-            least_bytes=self.options.least_piece,
-        )  # fmt: skip
+        if handoff.planner is None or handoff.planner.tokens != (first, last):
+            handoff.planner = Planner(
+                self.description, handoff.peer.description, request.blocks, handoff.blocks,
+                (first, last), encoding=handoff.wire.encoding, least_bytes=self.options.least_piece,
+            )  # fmt: skip
+        made = handoff.planner.plan(shares)
         if made.direct:
             proof = self._checksum(request, made.direct)
             number = handoff.number

@@ -140,6 +140,14 @@ class Session(ABC):
         that was started again, while its loss is not noticed yet."""
         return {number: peer.name for number, peer in sorted(self._peers.items())}
 
+    @property
+    def in_use(self) -> dict[str, int]:
+        """The numbers of requests and hand-offs that have not ended, of transfers under way, and of
+        staging slots that are taken: zeros when nothing is going on."""
+        slots = self.options.slots - self._slots.n_free
+        counts = {"transfers": self._budget.used, "slots": slots}
+        return counts | self._count_requests()
+
     def metadata(self) -> str:
         """Returns the text that a peer's `connect` takes: the endpoint's metadata, the cache's
         description and the staging. It may travel by any way, and holds a secret if the endpoint's
@@ -229,6 +237,9 @@ class Session(ABC):
     @property
     @abstractmethod
     def _is_idle(self) -> bool: ...
+
+    @abstractmethod
+    def _count_requests(self) -> dict[str, int]: ...
 
     @abstractmethod
     def _check_peer(self, description: Description) -> None: ...

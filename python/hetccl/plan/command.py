@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from hetccl import _lib, files
+from hetccl.arguments import parse_call, parse_count, parse_op, parse_type
 from hetccl.topology.command import files_are_arguments, read_or_make
 from hetccl.topology.options import (
     Cards,
@@ -21,8 +21,6 @@ from hetccl.topology.options import (
     TopologyFile,
     topology_of,
 )
-
-Member = TypeVar("Member", bound=IntEnum)
 
 Collective = Annotated[
     str, typer.Argument(help="all_reduce, broadcast, ...; send_recv: a message.")
@@ -46,11 +44,34 @@ def _up_to(largest: int) -> Callable[[int | None], int | None]:
 Count = Annotated[
     int,
     typer.Option(
-        metavar="N", callback=_up_to(_SIZE), help="Elements, as the collective counts them."
+        metavar="N",
+        parser=parse_count,
+        callback=_up_to(_SIZE),
+        help="Elements, as the collective counts them: 1000, 64K, 1M.",
     ),
 ]
-Type = Annotated[str, typer.Option("--type", metavar="TYPE", help="float32, bfloat16, int8, ...")]
-Op = Annotated[str, typer.Option("--op", metavar="OP", help="sum, avg, premul_sum, ...")]
+Type = Annotated[
+    str,
+    typer.Option(
+        "-d",
+        "--datatype",
+        "--dtype",
+        "--type",
+        parser=parse_type,
+        metavar="TYPE",
+        help="float32, bfloat16, int8, ...",
+    ),
+]
+
+
+def _operator(given: str) -> str:
+    return parse_op(given, more=["band", "bor", "bxor", "premul_sum"])
+
+
+Op = Annotated[
+    str,
+    typer.Option("-o", "--op", parser=_operator, metavar="OP", help="sum, avg, premul_sum, ..."),
+]
 Root = Annotated[
     int, typer.Option(metavar="R", callback=_up_to(_INT), help="Where the collective has one.")
 ]
@@ -102,12 +123,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, not the tables
 Svg = Annotated[Path | None, typer.Option("--svg", help="Write the picture here.")]
 
 
-def _member(kind: type[Member], name: str, option: str) -> Member:
-    if name not in kind.__members__:
-        raise typer.BadParameter(f"{option} {name}: it is none of {', '.join(kind.__members__)}")
-    return kind[name]
-
-
 def plan(
     collective: Collective,
     topology: TopologyFile = None,
@@ -136,15 +151,17 @@ def plan(
 
     Status 1 where the verifier finds the plan wrong.
     """
+    from hetccl.bench.operations import CASES
     from hetccl.plan import description
     from hetccl.plan import svg as pictures
     from hetccl.plan import text as tables
     from hetccl.topology import graph
 
     complete = read_or_make(topology, topology_of(layout, hosts, kind, nic, nics, together))
-    operator = _PREMUL if op == "premul_sum" else _member(_lib.RedOp, op, "--op")
+    operator = _PREMUL if op == "premul_sum" else _lib.RedOp[op]
     answer = _lib.plan(
-        complete, collective, count=count, dtype=_member(_lib.DataType, dtype, "--type"),
+        complete, parse_call(collective, [*CASES, "barrier"]), count=count,
+        dtype=_lib.DataType[dtype],
         op=operator, root=root, to=to, rank=rank, slice_bytes=slice_bytes, depth=depth,
         code=code, mutants=mutants, seed=seed,
     )  # fmt: skip

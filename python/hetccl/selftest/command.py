@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,12 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from hetccl import files, machine, origin
+from hetccl.devices.choice import AUTO, LookingError, check, gpus, library_paths, look, parse
 from hetccl.processes import run_processes
 from hetccl.selftest import rank, rdma, report
 from hetccl.selftest.rank import Job
-from hetccl.topology.layout import unknown_vendor
-
-_LOOKING = 60  # seconds
 
 ReportFile = Annotated[
     Path | None, typer.Option("--report", help="Write what was found here, as JSON.")
@@ -58,40 +53,12 @@ Deadline = Annotated[
 ]
 
 
-def look(environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """Returns the facts of `hetccl info`, which runs as a process of its own: a process that has
-    loaded a driver must not fork. `environment` is added to this process's own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "hetccl", "info", "--json"],
-        env={**os.environ, **(environment or {})},
-        capture_output=True, text=True, check=False, timeout=_LOOKING,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise RuntimeError(f"hetccl info failed: {done.stderr.strip()[-500:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def choose_devices(found: dict[str, Any], by_rdma: bool = False) -> list[str]:
     """One for each GPU, and ranks of the host, so that there are two; with RDMA two in any case."""
-    gpus = [one["device"] for one in found["devices"] if one["available"] and "device" in one]
+    present = gpus(found)
     if by_rdma:
-        return rdma.choose_devices(gpus)
-    return gpus + ["host"] * (2 - len(gpus))
-
-
-def check_devices(devices: list[str], found: dict[str, Any]) -> None:
-    """Raises typer.BadParameter for a device that no vendor of `hetccl info` can have."""
-    own = {"host", "cuda", "hip"}
-    known = own | {one["vendor"] for one in found["devices"]}
-    for device in devices:
-        vendor, colon, index = device.partition(":")
-        if vendor not in known:
-            why = unknown_vendor(vendor, sorted(known - own))
-            raise typer.BadParameter(f"--devices {device}: {why}")
-        if colon and (vendor == "host" or not index.isdecimal()):
-            example = "host" if vendor == "host" else f"{vendor}:0"
-            raise typer.BadParameter(f"--devices {device}: write {example}")
+        return rdma.choose_devices(present)
+    return present + ["host"] * (2 - len(present))
 
 
 def choose_layouts(devices: list[str], by_rdma: bool = False) -> dict[str, list[str]]:
@@ -109,16 +76,6 @@ def choose_layouts(devices: list[str], by_rdma: bool = False) -> dict[str, list[
     if by_rdma and len({device for device in devices if device != "host"}) < 2:
         return split
     return {"found": found, **split}
-
-
-def library_paths(found: dict[str, Any]) -> dict[str, list[str]]:
-    """By name: an adaptor's device and a library may have one name, and files of their own."""
-    paths: dict[str, list[str]] = {}
-    for one in found["libraries"]:
-        known = paths.setdefault(one["name"], [])
-        if "path" in one and one["path"] not in known:
-            known.append(one["path"])
-    return {name: known for name, known in paths.items() if known}
 
 
 def describe_machine(found: dict[str, Any]) -> dict[str, Any]:
@@ -152,12 +109,13 @@ def run(job: Job, found: dict[str, Any], deadline: float) -> dict[str, Any]:
             lambda number, attendance: rank.run(job, number, folder, attendance),
             len(job.devices), deadline,
         )  # fmt: skip
-        machine_facts = {
-            **describe_machine(found), "seconds": round(time.monotonic() - start, 1)
-        }  # fmt: skip
+        seconds = time.monotonic() - start
+        machine_facts = {**describe_machine(found), "seconds": round(seconds, 1)}
         if job.rdma:
             machine_facts["rdma"] = rdma.describe(found)
-        return report.build(job, folder, [one.problem for one in endings], machine_facts)
+        late = f"did not end in {deadline:g} s, and was killed: --deadline gives it longer"
+        problems = [late if one.killed and seconds >= deadline else one.problem for one in endings]
+        return report.build(job, folder, problems, machine_facts)
 
 
 def selftest(
@@ -175,17 +133,17 @@ def selftest(
     """
     try:
         # What the user has named for jobs says nothing of the machine.
-        found = look({"HETCCL_TRANSPORT": ""}) if by_rdma else look()
-    except (RuntimeError, OSError, ValueError, subprocess.TimeoutExpired) as error:
+        found = look({"HETCCL_TRANSPORT": ""} if by_rdma else {}, deadline / 10)
+    except LookingError as error:
         print(f"hetccl selftest: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     if by_rdma and (reason := rdma.why_not(found)):
         print(f"hetccl selftest: there is no RDMA here: {reason}", file=sys.stderr)
         raise typer.Exit(1)
-    chosen = devices.split(",") if devices else choose_devices(found, by_rdma)
+    chosen = parse(devices or AUTO) or choose_devices(found, by_rdma)
     if len(chosen) < 2:
         raise typer.BadParameter("--devices: name two or more, as in host,host")
-    check_devices(chosen, found)
+    check(chosen, found)
     layouts = choose_layouts(chosen, by_rdma)
     job = Job(chosen, layouts, quick, library_paths(found), emulator, by_rdma)
     document = run(job, found, deadline)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +16,21 @@ from hetccl._lib import DataType, HetcclError, Result
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
 from hetccl.communicator import Communicator
+from hetccl.devices.errors import DeviceError
+from hetccl.devices.memory import Memory, memory_of
 from hetccl.launchers.placement import RendezvousError
 from hetccl.processes import Attendance
 from hetccl.rendezvous import exchange
 from hetccl.selftest import emulator, rdma
-from hetccl.selftest.adaptor import AdaptorCallError
-from hetccl.selftest.memory import Memory, RuntimeCallError, memory_of
 from hetccl.selftest.trials import PRE_MUL_SUM, Trial, trials
 from hetccl.selftest.values import FACTOR, WHOLE_FACTOR, Values
 
 _TIMEOUT = 30.0  # seconds of a call, and of meeting
 _SPEED_SIZES = (4 << 10, 1 << 20, 64 << 20)
-_FAILURES = (
-    HetcclError, RendezvousError, RuntimeCallError, AdaptorCallError, OSError, ValueError,
-)  # fmt: skip
+_TELLING = 1 << 20  # bytes, from which on a call's time grows with them
+_LONGEST = 10.0  # seconds of a call whose speed is measured
+_SILENCE = 30.0  # seconds, after which a rank tells where it is
+_FAILURES = (HetcclError, RendezvousError, DeviceError, OSError, ValueError)
 _SPEED_OPERATIONS = ("all_reduce", "all_gather")
 
 
@@ -123,6 +126,44 @@ def measure(comm: Communicator, memory: Memory, operation: str, size: int) -> fl
         return (time.perf_counter() - start) / times
 
 
+def agree(comm: Communicator, memory: Memory, seconds: float) -> float:
+    """The slowest rank's `seconds`, the same on all ranks."""
+    options = Options(operation="all_gather", dtype=DataType.float64.name)
+    case = CASES["all_gather"](comm, options, 8 * comm.size, in_place=False)
+    case.send[:] = struct.pack("=d", seconds)
+    with memory.lend(case):
+        case.call(None)
+    return max(float(one) for one in struct.unpack(f"={comm.size}d", bytes(case.recv)))
+
+
+def tell(comm: Communicator, text: str) -> None:
+    """Says something while the ranks run, once."""
+    if comm.rank == 0:
+        print(f"hetccl selftest: {text}", file=sys.stderr, flush=True)
+
+
+def measure_all(comm: Communicator, memory: Memory, job: Job, layout: str, notes: Notes) -> None:
+    """The speeds. What would take too long, as a smaller size tells, is left out on all ranks."""
+    for operation in _SPEED_OPERATIONS:
+        rate = 0.0  # seconds of a byte, once they are known
+        for size in _SPEED_SIZES[: 1 if job.quick else None]:
+            facts: dict[str, Any]
+            try:
+                if rate * size > _LONGEST:
+                    slow = f"a call would take some {rate * size:.0f} s"
+                    tell(comm, f"{operation} of {size} bytes is not measured: {slow}")
+                    facts = {"absent": slow}
+                else:
+                    seconds = measure(comm, memory, operation, size)
+                    rate = agree(comm, memory, seconds) / size if size >= _TELLING else rate
+                    facts = {"seconds": seconds}
+            except HetcclError as error:
+                if error.result != Result.UNSUPPORTED:
+                    raise
+                facts = {"absent": str(error)}
+            notes.add(layout=layout, speed=operation, bytes=size, **facts)
+
+
 def describe(comm: Communicator) -> dict[str, Any]:
     """The clusters, and what each rank is; nothing that names the host."""
     graph = comm.topology()
@@ -141,21 +182,19 @@ def describe(comm: Communicator) -> dict[str, Any]:
 
 def run_layout(comm: Communicator, memory: Memory, job: Job, layout: str, notes: Notes) -> None:
     """All trials and speeds of one communicator."""
-    start = time.monotonic()
+    start = told = time.monotonic()
     notes.add(layout=layout, **describe(comm))
     memory.synchronize()
-    for number, trial in enumerate(trials(comm.size, job.quick)):
+    every = list(trials(comm.size, job.quick))
+    for number, trial in enumerate(every):
+        if time.monotonic() > told + _SILENCE:
+            told = time.monotonic()
+            tell(
+                comm, f"layout {layout}: case {number} of {len(every)}, after {told - start:.0f} s"
+            )
         notes.add(layout=layout, trial=number)  # what a rank that dies was at
         notes.add(layout=layout, trial=number, **attempt(comm, memory, trial, number))
-    for operation in _SPEED_OPERATIONS:
-        for size in _SPEED_SIZES[: 1 if job.quick else None]:
-            try:
-                facts: dict[str, Any] = {"seconds": measure(comm, memory, operation, size)}
-            except HetcclError as error:
-                if error.result != Result.UNSUPPORTED:
-                    raise
-                facts = {"absent": str(error)}
-            notes.add(layout=layout, speed=operation, bytes=size, **facts)
+    measure_all(comm, memory, job, layout, notes)
     notes.add(layout=layout, took=round(time.monotonic() - start, 1))
 
 

@@ -90,14 +90,17 @@ def _memory(plan: ShardingPlan) -> Table:
             cells.append(Text("yes" if fits else "NO", "green" if fits else "bold red"))
         table.add_row(*cells)
     table.padding = (0, 1, 0, 0)  # eighty columns hold it
-    table.caption = (
+    return table
+
+
+def _notes_on_memory(plan: ShardingPlan) -> str:
+    known = "largest: the most parameters that fit, without activations."
+    unknown = "best: the fastest, whether it fits or not; --memory finds one that fits."
+    return (
         "W/G/O: degrees of weights, gradients, optimizer states; then that of the\n"
         "second partition of the weights. peak: with float32 gradients, if they are\n"
-        "larger: the optimizer reads those."
-        + ("\nlargest: the most parameters that fit, without activations." if known else "")
+        "larger: the optimizer reads those.\n" + (known if plan.memory is not None else unknown)
     )
-    table.caption_justify = "left"
-    return table
 
 
 def _levels(phases: list[Phase]) -> Text:
@@ -116,12 +119,13 @@ def _traffic(plan: ShardingPlan) -> Table:
         leaving = max(costs.leaving, default=0.0)
         time = "" if costs.seconds is None else duration(costs.seconds)
         table.add_row(scheme.name, *cells, size(leaving) if leaving else "-", time)
-    table.caption = (
-        "a host: bytes that leave the host that sends most.\n"
-        "time: of all collectives one after another; computation hides a part of it."
-    )
-    table.caption_justify = "left"
     return table
+
+
+_NOTES_ON_TRAFFIC = (
+    "a host: bytes that leave the host that sends most.\n"
+    "time: of all collectives one after another; computation hides a part of it."
+)
 
 
 def _steps(scheme: Scheme, costs: Costs, plan: ShardingPlan) -> Table:
@@ -149,8 +153,14 @@ def call_of(sharding: Sharding) -> str:
 def show(plan: ShardingPlan, console: Console | None = None) -> None:
     """Facts, memory, traffic, the steps of the best degrees; then what is impossible, and why."""
     console = console or Console()
-    for table in (_facts(plan), _memory(plan), _traffic(plan)):
+    for table, notes in (
+        (_facts(plan), ""),
+        (_memory(plan), _notes_on_memory(plan)),
+        (_traffic(plan), _NOTES_ON_TRAFFIC),
+    ):
         console.print(table)
+        if notes:
+            console.print(Text(notes, "dim"))
         console.print()
     for scheme in plan.schemes:
         if scheme.costs is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hetccl import files
+from hetccl.devices.choice import AUTO, Devices
 from hetccl.topology.options import (
     Cards,
     Hosts,
@@ -66,20 +66,21 @@ def read_or_make(file: Path | None, made: str | None) -> str:
     return read(file)
 
 
-def _of_job(rendezvous: Path | None) -> tuple[str, int]:
+def _of_job(rendezvous: Path | None, devices: str) -> tuple[str, int]:
     """The topology that the ranks of the launcher agree on, or this machine's; and the rank."""
-    from hetccl import Communicator, unique_id
+    from hetccl.devices import choice
+    from hetccl.devices.choice import LookingError
     from hetccl.launchers.placement import RendezvousError, find_placement
-    from hetccl.rendezvous import exchange
+    from hetccl.topology.job import JobError, describe_machine, describe_rank
 
     try:
         placement = find_placement()
-        rank, size = (placement.rank, placement.size) if placement else (0, 1)
-        meeting = exchange(rank, rendezvous, 60.0) if size > 1 else None
-    except RendezvousError as error:
+        if placement is None or placement.size == 1:
+            return describe_machine(choice.of_ranks(devices, None, choice.look(), usual=1)), 0
+        device = choice.of_rank(devices, placement, choice.find())
+        return describe_rank(placement.rank, placement.size, device, rendezvous), placement.rank
+    except (RendezvousError, LookingError, JobError) as error:
         raise typer.BadParameter(str(error)) from None
-    with Communicator(meeting.uid if meeting else unique_id(), rank, size) as communicator:
-        return json.dumps(communicator.topology(), indent=1), rank
 
 
 def topo(
@@ -95,11 +96,12 @@ def topo(
     nics: Cards = None,
     together: Together = False,
     rendezvous: Rendezvous = None,
+    devices: Devices = AUTO,
 ) -> None:
     """Show hosts, clusters, ranks and links: of a file, a layout, a launcher's ranks, this machine.
 
-    Under torchrun, mpirun or the like, its ranks meet, as ranks of CPUs, and rank 0 shows what
-    they agree on.
+    Under torchrun, mpirun or the like, its ranks meet, each on the GPU of its local rank, and rank
+    0 shows what they agree on. --save writes what `hetccl plan`, `shard` and `balance` read.
     """
     from hetccl.topology import graph
     from hetccl.topology import svg as pictures
@@ -112,7 +114,7 @@ def topo(
     if file is not None:
         complete = read(file)
     elif complete is None:
-        complete, rank = _of_job(rendezvous)
+        complete, rank = _of_job(rendezvous, devices)
     if rank != 0:
         return
     topology = graph.parse(complete)

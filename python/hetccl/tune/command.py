@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hetccl.arguments import TypeName, parse_size
+from hetccl.arguments import parse_call, parse_size, parse_type
+from hetccl.devices.choice import AUTO, Devices, LookingError
 from hetccl.tune.options import COLLECTIVES, Options
 
 _LEAST_BYTES = 64  # less is what ranks tell each other during a sweep
@@ -33,7 +34,16 @@ Sizes = Annotated[
     ),
 ]
 Datatype = Annotated[
-    TypeName, typer.Option("-d", "--dtype", metavar="TYPE", help="float32, bfloat16, int8, ...")
+    str,
+    typer.Option(
+        "-d",
+        "--datatype",
+        "--dtype",
+        "--type",
+        parser=parse_type,
+        metavar="TYPE",
+        help="float32, bfloat16, int8, ...",
+    ),
 ]
 Points = Annotated[
     int, typer.Option("--points", min=3, help="Values of each parameter to try, at most.")
@@ -152,10 +162,8 @@ def _collectives(names: list[str] | None) -> tuple[str, ...]:
     from hetccl.bench.operations import CASES
 
     known = [name for name, case in CASES.items() if case.has_plan]
-    for name in names or ():
-        if name not in known:
-            raise typer.BadParameter(f"--collective {name}: it is none of {', '.join(known)}")
-    return tuple(dict.fromkeys(names or COLLECTIVES))
+    found = [parse_call(name, known) for name in names or COLLECTIVES]
+    return tuple(dict.fromkeys(found))
 
 
 def _make_report(points: Path, output: Path) -> None:
@@ -197,7 +205,7 @@ def _sweep(options: Options) -> int:
             f"hetccl tune: stopped; the same command goes on from {options.output}", err=True
         )
         return launch.INTERRUPTED
-    except (SweepError, RendezvousError) as error:
+    except (SweepError, RendezvousError, LookingError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -241,12 +249,12 @@ def tune(
     mpi: Mpi = None,
     gpu: Gpu = False,
     mpich: Mpich = None,
+    devices: Devices = AUTO,
 ) -> None:
     """Measure the settings of collectives beside their defaults, and keep the best for later jobs.
 
-    Of CPU ranks: with GPUs, HETCCL_TUNE=online searches while the job runs.
-
-    Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank.
+    Starts its own ranks on this machine; under torchrun, mpirun or the like it is one rank, on the
+    GPU of its local rank.
     """
     from hetccl.tune.nccl import ExportError
     from hetccl.tune.records import RecordsError
@@ -266,7 +274,7 @@ def tune(
             measured = _sizes(sizes or "4K..64M")
             options = Options(
                 output or _OUTPUT, measured, _collectives(collective), dtype, points,
-                budget_seconds, save, _labels(layout), rendezvous,
+                budget_seconds, save, _labels(layout), rendezvous, devices=devices,
             )  # fmt: skip
             raise typer.Exit(_sweep(options))
     except OSError as error:

@@ -9,6 +9,9 @@ from typing import Any
 
 from hetccl._lib import HetcclError
 from hetccl.communicator import Communicator
+from hetccl.devices import choice
+from hetccl.devices.errors import DeviceError
+from hetccl.devices.memory import Memory, memory_of
 from hetccl.launchers.placement import RendezvousError, find_job
 from hetccl.processes import fork_ranks
 from hetccl.rendezvous import exchange
@@ -31,10 +34,10 @@ def _find_work(comm: Communicator, options: Options) -> tuple[list[Work], SweepE
         return [], error
 
 
-def _lead(comm: Communicator, options: Options, works: list[Work]) -> list[Finding]:
+def _lead(comm: Communicator, options: Options, works: list[Work], memory: Memory) -> list[Finding]:
     """Rank 0's part while the others follow."""
     with Records(options.output) as records:
-        return Sweep(comm, options, records).run(works)
+        return Sweep(comm, options, records, memory).run(works)
 
 
 def _conclude(options: Options, found: list[Finding], tuning: dict[str, Any]) -> None:
@@ -45,23 +48,25 @@ def _conclude(options: Options, found: list[Finding], tuning: dict[str, Any]) ->
         print(knowledge.save(found, tuning), flush=True)
 
 
-def run_rank(options: Options, rank: int, size: int) -> int:
+def run_rank(options: Options, rank: int, size: int, device: str) -> int:
     """One rank, start to end: 0, or 1 when it failed."""
     # Nothing but the sweep changes a setting.
     os.environ["HETCCL_TUNE"] = "frozen"
     label = options.labels[rank] if options.labels else None
     try:
         meeting = exchange(rank, options.rendezvous, options.timeout)
-        with Communicator(meeting.uid, rank, size, cluster=label) as comm:
+        with Communicator(meeting.uid, rank, size, device=device, cluster=label) as comm:
             options.met()
             if options.rendezvous and rank == 0:  # all have come: nobody will read it again
                 options.rendezvous.unlink(missing_ok=True)
             works, refusal = _find_work(comm, options)
             tuning, found = comm.tuning(), []
+            memory = memory_of(device, options.libraries)
+            memory.reserve(max(options.sizes))
             if works and rank == 0:
-                found = _lead(comm, options, works)
+                found = _lead(comm, options, works, memory)
             elif works:
-                Rank(comm, options.dtype).follow()
+                Rank(comm, options.dtype, memory).follow()
         if refusal is not None:
             raise refusal
         if rank == 0:
@@ -71,7 +76,8 @@ def run_rank(options: Options, rank: int, size: int) -> int:
             print(f"hetccl tune: {error}", file=sys.stderr, flush=True)
         return 1
     except (
-        HetcclError, RendezvousError, RecordsError, knowledge.KnowledgeError, OSError, ValueError,
+        HetcclError, RendezvousError, RecordsError, DeviceError, knowledge.KnowledgeError, OSError,
+        ValueError,
     ) as error:  # fmt: skip
         print(f"hetccl tune: rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
@@ -82,20 +88,29 @@ def run_rank(options: Options, rank: int, size: int) -> int:
 
 def run(options: Options) -> int:
     """As a launcher's rank where one has set the environment, else a forked one for each label."""
-    found = find_job()
-    if found is None:
-        labels = options.labels or DEFAULT_LABELS
-        forked = replace(options, labels=labels)
-        return fork_ranks(
-            lambda rank, meeting, met: run_rank(
-                replace(forked, rendezvous=meeting, met=met), rank, len(labels)
-            ),
-            len(labels),
-            "tune",
-        )  # fmt: skip
-    if options.labels and len(options.labels) != found.size:
+    place = find_job()
+    if place is None:
+        return _run_forked(options)
+    if options.labels and len(options.labels) != place.size:
         raise SweepError(
-            f"--layout has {len(options.labels)} ranks, and the launcher started {found.size}: "
+            f"--layout has {len(options.labels)} ranks, and the launcher started {place.size}: "
             "write a letter for each rank"
         )
-    return run_rank(options, found.rank, found.size)
+    found = choice.find()
+    options = replace(options, libraries=choice.library_paths(found))
+    device = choice.of_rank(options.devices, place, found)
+    return run_rank(options, place.rank, place.size, device)
+
+
+def _run_forked(options: Options) -> int:
+    found = choice.look()
+    labels = options.labels or DEFAULT_LABELS
+    devices = choice.of_ranks(options.devices, len(labels), found, usual=len(labels))
+    forked = replace(options, labels=labels, libraries=choice.library_paths(found))
+    return fork_ranks(
+        lambda rank, meeting, met: run_rank(
+            replace(forked, rendezvous=meeting, met=met), rank, len(labels), devices[rank]
+        ),
+        len(labels),
+        "tune",
+    )  # fmt: skip

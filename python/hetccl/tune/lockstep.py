@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from array import array
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from hetccl._lib import HetcclError, Result
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options as CaseOptions
 from hetccl.communicator import Communicator
+from hetccl.devices.memory import Memory, lent
 from hetccl.tune.grid import Setting
 
 _ORDER_BYTES = 4096
@@ -30,26 +32,34 @@ class Refusal:
 
 
 class Rank:
-    """One rank's part of a sweep. Rank 0 calls `order`, the others `follow`, which ends with it."""
+    """One rank's part of a sweep. Rank 0 calls `order`, the others `follow`, which ends with it.
 
-    def __init__(self, comm: Communicator, dtype: str) -> None:
+    `memory` is that of the rank's device: `reserve` it for the largest case.
+    """
+
+    def __init__(self, comm: Communicator, dtype: str, memory: Memory) -> None:
         self._comm = comm
         self._dtype = dtype
         self._case: Case | None = None
+        self._memory, self._notes = memory, memory.another()
+        self._lent = ExitStack()  # of the case's buffers
 
     def order(self, order: dict[str, Any]) -> list[float] | Refusal | None:
         """On rank 0: what every rank does now, and what came of it."""
         text = json.dumps(order).encode()
-        self._comm.broadcast(bytearray(text.ljust(_ORDER_BYTES, b"\0")), dtype="uint8")
+        with lent(self._notes, bytearray(text.ljust(_ORDER_BYTES, b"\0"))) as shared:
+            self._comm.broadcast(shared, dtype="uint8")
         return self._obey(order)
 
     def follow(self) -> None:
         """On other ranks: does what rank 0 orders until it orders nothing."""
         while True:
             text = bytearray(_ORDER_BYTES)
-            self._comm.broadcast(text, dtype="uint8")
+            with lent(self._notes, text) as shared:
+                self._comm.broadcast(shared, dtype="uint8")
             order = json.loads(text.rstrip(b"\0"))
             if not order:
+                self._lent.close()
                 return
             self._obey(order)
 
@@ -79,14 +89,17 @@ class Rank:
     def end(self) -> None:
         """On rank 0: ends what the others `follow`."""
         self.order({})
+        self._lent.close()
 
     def _obey(self, order: dict[str, Any]) -> list[float] | Refusal | None:
         if "collective" in order:
+            self._lent.close()
             self._case = None  # frees its buffers
             options = CaseOptions(operation=order["collective"], dtype=self._dtype)
             kind = CASES[order["collective"]]
             self._case = kind(self._comm, options, order["bytes"], in_place=False)
             self._case.fill()
+            self._lent.enter_context(self._memory.lend(self._case))
         elif "key" in order:
             return self._measure(order)
         return None
@@ -107,7 +120,8 @@ class Rank:
             for place, one in turn if pair % 2 == 0 else turn[::-1]:
                 times[2 * pair + place] = self._sample(key, one, order["calls"])
         self._comm.set_tuning(key, default)
-        self._comm.all_reduce(times, op="max")
+        with lent(self._notes, times) as shared:
+            self._comm.all_reduce(shared, op="max", dtype="float64")
         return list(times)
 
     def _try_to_set(self, key: dict[str, Any], setting: Setting) -> Refusal | None:
@@ -122,14 +136,17 @@ class Rank:
                 raise
             text = str(error)
         refused = bytearray([bool(text)])
-        self._comm.all_reduce(refused, op="max", dtype="uint8")
+        with lent(self._notes, refused) as shared:
+            self._comm.all_reduce(shared, op="max", dtype="uint8")
         return Refusal(text or "another rank refuses it") if refused[0] else None
 
     def _sample(self, key: dict[str, Any], setting: Setting, calls: int) -> float:
         assert self._case is not None
         self._comm.set_tuning(key, setting)
         self._comm.barrier()
+        self._memory.synchronize()
         start = time.perf_counter()
         for _ in range(calls):
             self._case.call(None)
+        self._memory.synchronize()
         return 1e6 * (time.perf_counter() - start) / calls

@@ -11,6 +11,7 @@ from typing import Any
 from hetccl._lib import DataType
 from hetccl.bench.operations import CASES
 from hetccl.communicator import Communicator
+from hetccl.devices.memory import Memory
 from hetccl.tune import findings, grid
 from hetccl.tune.findings import Finding
 from hetccl.tune.grid import Setting
@@ -92,9 +93,11 @@ def _work(comm: Communicator, options: Options, collective: str, size: int) -> W
 class Sweep:
     """Measures what the file does not have yet. On rank 0, while the others `Rank.follow`."""
 
-    def __init__(self, comm: Communicator, options: Options, records: Records) -> None:
+    def __init__(
+        self, comm: Communicator, options: Options, records: Records, memory: Memory
+    ) -> None:
         self._comm, self._options, self._records = comm, options, records
-        self._rank = Rank(comm, options.dtype)
+        self._rank = Rank(comm, options.dtype, memory)
         self._done = {point.identity: point for point in records.found}
         tuning = comm.tuning()
         self._about: dict[str, Any] = {

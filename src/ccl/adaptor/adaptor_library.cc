@@ -21,7 +21,7 @@ using adaptor::run_within;
 
 constexpr std::chrono::milliseconds kGrace{100};
 
-// What a call needs until it is complete.
+// The state of a call until it is complete.
 struct PendingCall {
   hetcclLibraryCall kind{};
   DataType type{};
@@ -32,8 +32,8 @@ struct PendingCall {
   void* request = nullptr;
 };
 
-// The adaptor's own communicator, kept by the calls under way, too. Calls start in their order,
-// whatever the streams'.
+// The adaptor's own communicator, also kept by calls under way. Calls start in their order,
+// whatever order their streams run in.
 class LibraryCommunicator {
  public:
   LibraryCommunicator(std::shared_ptr<const Part> adaptor, void* handle, int n_ranks, int rank)
@@ -46,7 +46,7 @@ class LibraryCommunicator {
   [[nodiscard]] int n_ranks() const { return n_ranks_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] bool reduces(DataType type, RedOp op) const;
-  // The next call, with the memory of one that is done.
+  // Returns a call for `enqueue`, reusing the memory of a completed one.
   std::unique_ptr<PendingCall> issue();
   void give_back(std::unique_ptr<PendingCall> call) {
     const std::lock_guard lock(mutex_);
@@ -78,7 +78,7 @@ class LibraryCommunicator {
   Result<bool> advance(PendingCall& call, const TaskQueue& queue);
   TaskState end_soon();
   void divide(const PendingCall& call, const TaskQueue& queue) const;
-  // No buffer is touched any more. With calls_ held.
+  // Afterwards no buffer is touched. Requires calls_.
   void destroy() {
     if (ended_) return;
     ended_ = true;
@@ -89,11 +89,11 @@ class LibraryCommunicator {
   }
 
   const std::shared_ptr<const Part> adaptor_;
-  std::mutex calls_;  // of the adaptor, one at a time; guards what follows
+  std::mutex calls_;  // one call of the adaptor at a time; guards what follows
   void* handle_;
   bool ended_ = false;
-  std::optional<TimePoint> ends_at_;  // after a failure
-  uint64_t next_ = 0;                 // to start
+  std::optional<TimePoint> ends_at_;  // set after a failure
+  uint64_t next_ = 0;                 // number of the next call to start
   const int n_ranks_, rank_;
   std::atomic<bool> failed_{false}, aborted_{false};
   mutable std::mutex mutex_;  // guards what follows
@@ -127,7 +127,7 @@ Status LibraryCommunicator::start(PendingCall& call, const TaskQueue& queue) {
   return {};
 }
 
-// Whether it is complete.
+// Advances `call`. Returns whether it is complete.
 Result<bool> LibraryCommunicator::advance(PendingCall& call, const TaskQueue& queue) {
   if (!call.started) {
     if (call.number != next_) return false;
@@ -156,7 +156,8 @@ TaskState LibraryCommunicator::poll(PendingCall& call, const TaskQueue& queue) {
   return TaskState::Done;
 }
 
-// With calls_ held. Once the adaptor is gone the others fail, too: by then they should know why.
+// Requires calls_. Ending the adaptor makes the other ranks fail, too, so give them time to learn
+// the cause.
 TaskState LibraryCommunicator::end_soon() {
   const TimePoint now = steady_clock().now();
   if (!ends_at_) ends_at_ = now + kGrace;
@@ -178,7 +179,7 @@ void LibraryCommunicator::divide(const PendingCall& call, const TaskQueue& queue
 bool reduces_by(const hetcclLibraryAdaptor& library, DataType type, RedOp op) {
   if (!is_valid(type) || !is_valid(op) || !applies(op, type) || op == RedOp::PreMulSum)
     return false;
-  // A sum of shorter elements has lost what its average needs.
+  // A sum in a short type has lost the bits that its average needs.
   if (op == RedOp::Avg && size_of(type) < 4) return false;
   return has_reduction(library, type, op == RedOp::Avg ? RedOp::Sum : op);
 }
@@ -187,7 +188,7 @@ bool LibraryCommunicator::reduces(DataType type, RedOp op) const {
   return reduces_by(adaptor_->calls, type, op);
 }
 
-// A call on a stream. However it ends, the communicator gets its memory back.
+// A call on a stream. However it ends, it returns its memory to the communicator.
 class Task {
  public:
   Task(std::shared_ptr<LibraryCommunicator> communicator, std::unique_ptr<PendingCall> call,

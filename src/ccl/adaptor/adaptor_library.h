@@ -1,4 +1,4 @@
-// Libraries of clusters of hosts that are found at run time: adaptors (hetccl/adaptor.h).
+// Libraries for host clusters found at run time: adaptors (hetccl/adaptor.h).
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace hetccl::ccl {
 
-// Of adaptors that have a library. None of its calls that may wait for other ranks can hold up the
-// caller beyond a limit.
+// These functions take adaptors that have a library. A call that may wait for other ranks returns
+// within its limit, even if the adaptor does not.
 
-/// How well it serves this process; 0: it cannot. To be asked once.
+/// Returns the adaptor's score for this process; 0: it cannot serve it. Call once.
 Result<int> score_of(const std::shared_ptr<const adaptor::Adaptor>& adaptor,
                      const WaitLimit& limit);
 
-/// Streams are `TaskQueue*`, as those of the host library.
+/// Streams are `TaskQueue*`, as in the host library.
 std::unique_ptr<Library> make_adaptor_library(
     const std::shared_ptr<const adaptor::Adaptor>& adaptor);
 

@@ -1,4 +1,4 @@
-// Adaptors: that calls reach them in their order and come back right.
+// Calls reach adaptors in order, and their results come back right.
 #include "ccl/adaptor/adaptor_library.h"
 
 #include <doctest/doctest.h>
@@ -89,7 +89,7 @@ TEST_CASE("broadcasts, messages and barriers") {
   });
 }
 
-// Streams are driven in opposite orders; the library sees the calls' own.
+// Streams are driven in opposite orders; the library sees the order of the calls.
 TEST_CASE("calls on two streams start in the order of the calls") {
   on_ranks([](const Rank& rank) {
     TaskQueue other;
@@ -158,7 +158,7 @@ TEST_CASE("a failure of the adaptor is the communicator's, with its words") {
   fake::fail_host_adaptor(false);
 }
 
-// A library of clusters of one rank.
+// Makes a library for clusters of one rank.
 std::unique_ptr<Library> library_of_one(const std::function<void(hetcclLibraryAdaptor&)>& change) {
   hetcclLibraryAdaptor library = *fake::host_adaptor().library;
   library.init = [](const void*, int, int, int64_t, void** communicator) {
@@ -244,7 +244,7 @@ TEST_CASE("an init, an id and a score that do not end are given up at their dead
         ErrorCode::Timeout);
   held.released = true;
   while (held.left < 3) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they still have to return
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time for them to return
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 using adaptor::ask;
 using Part = FoundLibrary::Part;
 
-// What an adaptor has made, until this goes.
+// Owns the adaptor's communicator.
 class Handle {
  public:
   Handle(std::shared_ptr<const Part> part, void* native)
@@ -65,7 +65,8 @@ class DeviceCommunicator : public Communicator {
   Status barrier(void* stream) override {
     return start(hetcclLibraryBarrier, DataType::Uint8, {}, {}, {}, stream);
   }
-  // Not while another call runs, which the adaptor may rely on; what is missed shows next time.
+  // Does not ask during another call, because adaptors may rely on that; a later query sees the
+  // error.
   [[nodiscard]] Status async_error() const override {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return {};
@@ -104,8 +105,8 @@ class DeviceCommunicator : public Communicator {
 
   const std::shared_ptr<Handle> handle_;
   const int n_ranks_, rank_;
-  mutable std::mutex mutex_;  // calls of a communicator come one at a time
-  Lists lists_;               // of the call that starts
+  mutable std::mutex mutex_;  // one call of a communicator at a time
+  Lists lists_;               // of the current call
 };
 
 class DeviceLibrary : public FoundLibrary {

@@ -1,4 +1,4 @@
-// Libraries of a device's clusters that are found at run time: adaptors (hetccl/adaptor.h).
+// Libraries for a device's clusters found at run time: adaptors (hetccl/adaptor.h).
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace hetccl::ccl {
 
-/// Of an adaptor whose library has a device. Streams are the device's native ones. `make_current`
-/// makes the rank's device that of the calling thread; an init that outlives its limit still has
-/// it.
+/// Makes the library of an adaptor that has one for a device. Streams are the device's native ones.
+/// `make_current` makes the rank's device the calling thread's; an init that outlives its limit may
+/// still call it.
 std::unique_ptr<Library> make_adaptor_device_library(
     const std::shared_ptr<const adaptor::Adaptor>& adaptor, std::function<void()> make_current);
 

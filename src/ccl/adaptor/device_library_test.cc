@@ -1,4 +1,4 @@
-// A device's library: what reaches the adaptor, on which stream, and what its errors become.
+// Tests what reaches the adaptor, on which stream, and how its errors are reported.
 #include "ccl/adaptor/device_library.h"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@
 namespace hetccl::ccl {
 namespace {
 
-// What the adaptor was asked. Its table has plain functions.
+// Records the adaptor's calls; global, because its table has plain functions.
 struct Seen {
   std::vector<hetcclLibraryWork> works;
   std::vector<hetcclLibraryPiece> pieces;
@@ -101,7 +101,7 @@ TEST_CASE("calls reach the adaptor on their stream, with the pieces as they are"
   CHECK(seen.pieces[1].root == 1);
   REQUIRE(comm->barrier(&stream).ok());
   CHECK(seen.works[2].call == hetcclLibraryBarrier);
-  // What it cannot, it is not asked.
+  // The adaptor is not asked for what it cannot do.
   CHECK(comm->all_reduce(send, recv, 4, DataType::Int8, avg, &stream).code() ==
         ErrorCode::Unsupported);
   CHECK(comm->exchange({}, DataType::Int8, &stream).code() == ErrorCode::Unsupported);
@@ -138,7 +138,7 @@ TEST_CASE("errors of calls, of the communicator and of init") {
   const TimePoint end = steady_clock().now() + fake::kHang;
   while (destroys == destroyed && steady_clock().now() < end) std::this_thread::yield();
   CHECK(slow_inits == 1);
-  CHECK(destroys == destroyed + 1);  // what came too late is ended
+  CHECK(destroys == destroyed + 1);  // a communicator that came too late is ended
 }
 
 }  // namespace

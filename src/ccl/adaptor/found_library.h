@@ -26,7 +26,7 @@ class FoundLibrary : public Library {
   Result<UniqueId> unique_id(int n_ranks, const WaitLimit& limit) override;
 
  protected:
-  /// The adaptor's communicator; may wait for other ranks.
+  /// Makes the adaptor's communicator. May wait for other ranks.
   static Result<void*> init_by(const Part& part, const UniqueId& id, int n_ranks, int rank,
                                int64_t timeout_ms);
   [[nodiscard]] const std::shared_ptr<const Part>& part() const { return part_; }

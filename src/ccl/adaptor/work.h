@@ -1,4 +1,4 @@
-// What calls of the seam are in the terms of hetccl/adaptor.h.
+// Converts calls of the seam to the terms of hetccl/adaptor.h.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace hetccl::ccl {
 
-/// The pieces and messages of a call. `set` allocates only where a list is longer than any before.
+/// The pieces and messages of a call. `set` allocates only if a list is longer than all before.
 struct Lists {
   std::vector<hetcclLibraryPiece> pieces;
   std::vector<hetcclLibraryMessage> messages;
@@ -41,10 +41,10 @@ inline hetcclLibraryWork work_of(hetcclLibraryCall call, DataType type, RedOp op
   return work;
 }
 
-/// Whether the library reduces elements of `type` by `op`. False if it throws.
+/// Returns whether the library reduces elements of `type` by `op`; false if it throws.
 bool has_reduction(const hetcclLibraryAdaptor& library, DataType type, RedOp op);
 
-/// InvalidArgument or Unsupported where the adaptor cannot: `capabilities` are its own.
+/// Returns InvalidArgument or Unsupported if the adaptor, with these `capabilities`, cannot do it.
 Status check_broadcast(std::span<const Shard> shards, int n_ranks, uint32_t capabilities);
 Status check_exchange(std::span<const Transfer> transfers, int n_ranks, int rank,
                       uint32_t capabilities);

@@ -7,14 +7,14 @@ namespace hetccl::ccl::host {
 namespace {
 
 constexpr size_t kLine = 64;
-// Up to so many ranks, pieces are whole cache lines. Beyond, a slot is too small to round up the
-// piece of every receiver.
+// Up to this many ranks, pieces are whole cache lines. With more, a slot is too small to round up
+// every receiver's piece.
 constexpr int kMostAligned = 256;
 // FNV-1a, over 64-bit words.
 constexpr uint64_t kDigestBasis = 0xcbf29ce484222325ULL, kDigestPrime = 0x100000001b3ULL;
 
-// The digest of the stream from one rank to another. SplitMix64's finalizer, since sums of digests
-// are compared.
+// Digests the stream between two ranks. Uses SplitMix64's finalizer, because sums of digests are
+// compared.
 uint64_t weigh(int from, int to, uint32_t digest) {
   const auto ranks = static_cast<uint64_t>(from) << 16 | static_cast<uint64_t>(to);
   uint64_t word = (ranks << 32 | digest) + 0x9e3779b97f4a7c15ULL;
@@ -80,8 +80,8 @@ void Exchange::prepare(std::span<const Transfer> transfers, DataType type, const
   balance_ = 0;
   for (const int r : receivers_) balance_ += weigh(rank, r, to(r).digest());
   for (const int r : senders_) balance_ -= weigh(r, rank, from(r).digest());
-  // A piece is up to two grains longer than its share of the stream: one where the stream is cut,
-  // one at its end.
+  // A piece is up to two grains longer than its share of the stream: one for the cut, one for the
+  // end.
   grain_ = n <= kMostAligned ? kLine : 1;
   const size_t overhead = receivers_.size() * 2 * grain_;
   const size_t room = geometry.slot_bytes() - table_bytes(n) - overhead;

@@ -12,13 +12,13 @@ using namespace hetccl::ccl::host;
 
 namespace {
 
-// Distinct addresses: nothing is read or written.
+// Returns distinct addresses that nothing reads or writes.
 std::byte* place(size_t offset) {
   static std::vector<std::byte> memory(1 << 20);
   return memory.data() + offset;
 }
 
-// Walks all chunks of `exchange`: every byte is carried once, in order, and slots have room.
+// Walks all chunks of `exchange`: each byte is carried once, in order, and fits into its slot.
 void check_chunks(Exchange& exchange, const Geometry& geometry) {
   size_t carried = 0, expected = 0;
   bool fits = true, ordered = true;
@@ -49,7 +49,7 @@ void check_chunks(Exchange& exchange, const Geometry& geometry) {
 
 TEST_CASE("chunks carry every byte once, and fit into a slot") {
   std::mt19937_64 random(3);
-  Exchange exchange;  // its memory is used again
+  Exchange exchange;  // reuses its memory
   for (const int n : {1, 2, 3, 17, 255, 256, 257, 1000, kMaxRanks})
     for (int round = 0; round < (n < 1000 ? 6 : 2); ++round) {
       const Geometry geometry{n, static_cast<int>(1 + random() % 8)};

@@ -17,7 +17,7 @@ using namespace host;
 
 constexpr char kMagic[16] = "hetccl host 1";
 
-// What stands in a UniqueId.
+// The contents of a UniqueId.
 struct IdContent {
   char magic[16];
   int32_t n_ranks;
@@ -35,7 +35,7 @@ Status check_rank_count(int n_ranks) {
 class HostCommunicator : public Communicator {
  public:
   explicit HostCommunicator(std::shared_ptr<Member> member) : member_(std::move(member)) {}
-  // Tasks that are still queued end at their next poll; they keep the segment mapped till then.
+  // Queued tasks end at their next poll, and keep the segment mapped until then.
   ~HostCommunicator() override { member_->leave(); }
   HostCommunicator(const HostCommunicator&) = delete;
   HostCommunicator& operator=(const HostCommunicator&) = delete;
@@ -108,7 +108,7 @@ class HostCommunicator : public Communicator {
     return {};
   }
 
-  // A list too long for one operation becomes several, on all ranks alike.
+  // Splits a list that is too long for one operation, alike on all ranks.
   Status enqueue(Kind kind, std::span<const Shard> shards, DataType type, const Reducer& how,
                  void* stream) {
     HETCCL_TRY(check(shards, type, how.op, stream));
@@ -139,8 +139,8 @@ class HostLibrary : public Library {
   }
   [[nodiscard]] Reach reach() const override { return kHostReach; }
 
-  // No point-to-point messages: all ranks of a host cluster walk the same sequence of chunks. Two
-  // ranks of one host have a channel of the transports for messages that others know nothing of.
+  // Supports collective exchanges but no pairs: all ranks of a host cluster walk the same sequence
+  // of chunks. Messages between two ranks use a channel of a transport.
   [[nodiscard]] bool supports_exchange() const override { return true; }
 
   Result<UniqueId> unique_id(int n_ranks, const WaitLimit&) override {
@@ -190,7 +190,7 @@ class HostLibrary : public Library {
   }
 
  private:
-  // The segment of an id that this library made; empty for others.
+  // Returns the segment of an id that this library made; empty for other ids.
   SharedMemory take(const SharedMemoryAddress& address) {
     std::lock_guard lock(mutex_);
     for (auto it = created_.begin(); it != created_.end(); ++it) {
@@ -204,7 +204,7 @@ class HostLibrary : public Library {
 
   const std::shared_ptr<const Crew> crew_;
   std::mutex mutex_;
-  std::vector<SharedMemory> created_;  // whose first rank has not joined yet
+  std::vector<SharedMemory> created_;  // their first ranks have not joined yet
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The `host` library: collectives of processes or threads of one host through shared memory.
+// The `host` library: collectives of processes or threads on one host through shared memory.
 // Streams are `TaskQueue*`; whoever polls the queue moves the data.
 #pragma once
 
@@ -12,12 +12,12 @@ class Crew;
 
 namespace hetccl::ccl {
 
-/// Shared memory ends at the host.
+/// Shared memory does not reach other hosts.
 inline constexpr Reach kHostReach{.hosts = false};
 
-/// `init` of the first rank belongs on the Library that made the id (elsewhere it works too, but
-/// the segment's descriptor then stays open as long as that Library). Thread-safe.
-/// `crew` (may be null) is what helps the ranks that will use it, here and in other processes.
+/// The first rank should call `init` on the Library that made the id; elsewhere it works, but the
+/// segment's descriptor stays open as long as that Library. Thread-safe. `crew` (may be null) helps
+/// the ranks that will use it, here and in other processes.
 std::unique_ptr<Library> make_host_library(std::shared_ptr<const Crew> crew = nullptr);
 
 }  // namespace hetccl::ccl

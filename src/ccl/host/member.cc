@@ -9,11 +9,11 @@ namespace hetccl::ccl::host {
 
 namespace {
 
-// From this size on results are written past the caches: below, whoever reads them next loses more
-// than is won.
+// Results of at least this size bypass the caches; for smaller ones the next reader would lose more
+// than is gained.
 constexpr size_t kMuch = size_t{4} << 20;
-// How often a poll looks whether the others have come, before it lets others run: half a
-// microsecond, in which ranks that call at the same time meet.
+// How often a poll checks for the other ranks before it yields: about half a microsecond, in which
+// ranks that call at the same time meet.
 constexpr int kLooks = 30;
 
 template <typename T>
@@ -146,7 +146,7 @@ bool Member::reduce(HostCall& operation, const TaskQueue& queue, size_t& work) {
   if (operation.two_stage) {
     mine.reduced.value.store(++reduced_);
   } else {
-    // Nobody waits for `reduced`, whose next value of a two-stage operation covers this one.
+    // Nobody waits for this value of `reduced`; the next two-stage operation stores a larger one.
     ++reduced_;
     mine.gathered.value.store(++gathered_);
   }
@@ -175,8 +175,8 @@ bool Member::gather(const HostCall& operation, const TaskQueue& queue, size_t& w
   return true;
 }
 
-// All-reduce: what other ranks will reduce. Reduce: every piece for another root. Broadcast: the
-// pieces of which this rank is the root.
+// Copies this rank's data into its slot. All-reduce: data that other ranks will reduce. Reduce:
+// every piece for another root. Broadcast: the pieces of which this rank is the root.
 void Member::contribute_chunk(const HostCall& operation, const TaskQueue& queue, size_t& work) {
   const Kind kind = operation.call.kind;
   std::byte* mine = slot(operation, rank_, contributed_);
@@ -192,7 +192,7 @@ void Member::contribute_chunk(const HostCall& operation, const TaskQueue& queue,
   for (const Shard& shard : operation.shards) {
     const Range piece = operation.piece(shard.count, contributed_ - operation.first_chunk);
     if (kind == Kind::AllReduce && operation.two_stage) {
-      // All but this rank's own segment, which it reads where it is.
+      // Skip this rank's own segment, which it reads in place.
       const Range own = operation.segment(piece.count(), rank_, n_ranks());
       copy(0, shard, {piece.begin, piece.begin + own.begin});
       copy(own.end * element, shard, {piece.begin + own.end, piece.end});
@@ -204,8 +204,8 @@ void Member::contribute_chunk(const HostCall& operation, const TaskQueue& queue,
   queue.copy(copies_);
 }
 
-// dst[i] = op over the ranks, in rank order: this rank's elements from `own`, the others' from
-// their slots.
+// Computes dst[i] = op over the ranks, in rank order: this rank's elements from `own`, the others'
+// from their slots.
 void Member::combine(const HostCall& operation, const TaskQueue& queue, std::byte* dst,
                      const std::byte* own, size_t offset, size_t count, Caching caching) {
   for (int r = 0; r < n_ranks(); ++r)
@@ -224,7 +224,7 @@ void Member::all_reduce_chunk(const HostCall& operation, const TaskQueue& queue,
   const size_t begin = (piece.begin + mine.begin) * element;
   auto* recv = static_cast<std::byte*>(at(queue, shard.recv, begin));
   combine(operation, queue, recv, static_cast<const std::byte*>(at(queue, shard.send, begin)),
-          mine.begin * element, mine.count(), Caching::Keep);  // it is read again below
+          mine.begin * element, mine.count(), Caching::Keep);  // read again below
   if (operation.two_stage)
     queue.copy(slot(operation, rank_, reduced_) + mine.begin * element, recv,
                mine.count() * element);
@@ -256,7 +256,7 @@ void Member::receive_chunk(const HostCall& operation, const TaskQueue& queue, si
     size_t& offset = offsets_[static_cast<size_t>(shard.root)];
     const std::byte* from = slot(operation, shard.root, reduced_) + offset;
     offset += operation.slot_bytes(piece);
-    // The root may want no copy of what it sends.
+    // The root may not want a copy of its own data.
     const bool wanted = (shard.receiver < 0 || shard.receiver == rank_) &&
                         (shard.root != rank_ || (shard.recv && shard.recv != shard.send));
     if (!wanted || piece.count() == 0) continue;
@@ -297,9 +297,8 @@ bool Member::compare_call(const HostCall& operation, int r) {
 }
 
 void Member::ring_sleepers() {
-  // Pairs with `arm`. Counters and `sleeping` are all written and read in one total order
-  // (seq_cst), so either this rank sees the sleeper, or the sleeper's next poll sees this rank's
-  // counters.
+  // Pairs with `arm`. Counters and `sleeping` are written and read in one total order (seq_cst), so
+  // either this rank sees the sleeper, or the sleeper's next poll sees this rank's counters.
   for (int r = 0; r < n_ranks(); ++r) {
     std::atomic<uint32_t>& sleeping = segment_.control(r).sleeping;
     if (r != rank_ && sleeping.load() != 0 && sleeping.exchange(0) != 0)

@@ -17,7 +17,7 @@ Parcel* Member::parcels(int rank, uint64_t chunk) const {
 }
 
 // The first chunk's table has a parcel for every rank, with the digests that `find_unmatched`
-// compares. Later chunks fill in the receivers' parcels alone: no other rank reads its own.
+// compares. Later chunks only fill in the receivers' parcels, because no other rank reads its own.
 void Member::send_chunk(HostCall& operation, const TaskQueue& queue, size_t& work) {
   Exchange& exchange = operation.exchange;
   const uint64_t k = contributed_ - operation.first_chunk;
@@ -64,7 +64,7 @@ void Member::take_chunk(HostCall& operation, const TaskQueue& queue, size_t& wor
   queue.copy(copies_, caching_of(operation));
 }
 
-// Messages of a rank to itself go straight from memory to memory; in place they stay there.
+// Copies a rank's messages to itself directly, without a slot; in place nothing is copied.
 void Member::take_own(HostCall& operation, const TaskQueue& queue, size_t& work) {
   Exchange& exchange = operation.exchange;
   Stream& out = exchange.to(rank_);
@@ -80,8 +80,8 @@ void Member::take_own(HostCall& operation, const TaskQueue& queue, size_t& work)
   work += bytes;
 }
 
-// Every rank knows that some rank does not receive what is sent to it. Each looks at its own
-// messages; whoever finds the difference names it, and the others wait for that.
+// Every rank knows that some rank does not receive what is sent to it. Each checks its own
+// messages; the rank that finds the difference reports it, and the others wait for that.
 void Member::find_unmatched(HostCall& operation) {
   for (int r = 0; r < n_ranks(); ++r) {
     const Parcel parcel = parcels(r, operation.first_chunk)[rank_];

@@ -8,11 +8,11 @@ namespace hetccl::ccl::host {
 
 namespace {
 
-// Below this the second synchronisation costs more than reducing everything everywhere.
+// Below this, the second synchronisation costs more than reducing everything on every rank.
 constexpr size_t kOneStageBytes = size_t{32} << 10;
-// Fewer lines cost less where the others' caches hold them than where none does.
+// A few lines cost less if the others' caches hold them than if none does.
 constexpr size_t kLeastByTurns = size_t{2} << 10;
-// Room that rounding to cache lines and to whole elements takes per piece, at most.
+// The most room that rounding to cache lines and whole elements takes per piece.
 constexpr size_t kPieceOverhead = 128;
 
 // FNV-1a over 64-bit words.
@@ -51,14 +51,14 @@ void HostCall::prepare(Kind kind, std::span<const Shard> list, DataType type, co
           type,
           how.op};
 
-  // A slot holds one piece of every shard, of a broadcast one of every shard of its rank.
+  // A slot holds one piece of every shard; in a broadcast, of every shard whose root is its rank.
   const size_t most_at_one_root = *std::max_element(scratch.begin(), scratch.end());
   const size_t overhead = shards.size() * kPieceOverhead, most = geometry.slot_bytes() - overhead;
   const size_t bytes = total * size_of(type);
   const size_t of_slots = kind == Kind::Broadcast ? most_at_one_root : bytes;
   n_chunks = std::max<uint64_t>(1, divide_up(of_slots, most));
   two_stage = kind == Kind::AllReduce && ranks > 1 && bytes * (ranks - 1) > kOneStageBytes;
-  if (kind == Kind::Reduce)  // its root reads the piece of every rank
+  if (kind == Kind::Reduce)  // its root reads every rank's piece
     n_chunks = std::max(
         n_chunks, divide_up(most_at_one_root, TaskQueue::kPieceBytes *
                                                   static_cast<size_t>(geometry.threads) / ranks));
@@ -93,7 +93,7 @@ Range HostCall::piece(size_t count, uint64_t k) const {
   return {begin(k), begin(k + 1)};
 }
 
-// Whole cache lines, so that two ranks never write one.
+// Use whole cache lines, so that two ranks never write the same one.
 Range HostCall::segment(size_t count, int rank, int n_ranks) const {
   const size_t line = 64 / element();
   const size_t ranks = static_cast<size_t>(n_ranks), r = static_cast<size_t>(rank);

@@ -38,14 +38,14 @@ TEST_CASE("pieces cover every shard once and fit into a slot") {
     const HostCall operation = prepared(kind, shards, DataType::Float64, geometry);
     std::vector<size_t> next(shards.size(), 0);
     bool contiguous = true, fits = true;
-    const uint64_t first = random() % 1000;  // chunk of the operation
+    const uint64_t first = random() % 1000;  // chunk number of the operation
     for (uint64_t k = 0; k < operation.n_chunks; ++k) {
       std::vector<size_t> used(static_cast<size_t>(n), 0);
       for (size_t s = 0; s < shards.size(); ++s) {
         const Range piece = operation.piece(shards[s].count, k);
         contiguous &= piece.begin == next[s];
         next[s] = piece.end;
-        // A broadcast's slots hold the pieces of their own rank alone.
+        // A broadcast's slots only hold the pieces of their own rank.
         used[kind == Kind::Broadcast ? static_cast<size_t>(shards[s].root) : 0] +=
             operation.slot_bytes(piece);
       }
@@ -69,7 +69,7 @@ TEST_CASE("chunks turn through their slots, but for those so short that caches m
       const size_t begin = operation.place(chunk);
       CHECK((begins.empty() || begin == 0 || begin >= *begins.rbegin() + bytes ||
              begins.contains(begin)));
-      CHECK(operation.place(chunk + kDepth - 1) == begin);  // each slot has had its turn
+      CHECK(operation.place(chunk + kDepth - 1) == begin);  // each slot was used once
       begins.insert(begin);
     }
     const bool turns = bytes > 1024 && bytes < geometry.slot_bytes();

@@ -14,7 +14,7 @@ namespace hetccl::ccl::host {
 namespace {
 
 constexpr uint32_t kAttached = 1;
-constexpr uint32_t kReady = 2;  // and has opened the others' wakers
+constexpr uint32_t kReady = 2;  // also: has opened the others' wakers
 
 std::string missing_ranks(const Segment& segment, uint32_t step) {
   constexpr int kNamed = 16;
@@ -54,7 +54,7 @@ Status wait_for_all(const Segment& segment, uint32_t step, TimePoint deadline,
   }
 }
 
-// A peer whose waker cannot be opened learns that it must not sleep.
+// If a peer's waker cannot be opened, tells the peer that it must not sleep.
 std::vector<RemoteWaker> open_wakers(const Segment& segment, int rank) {
   std::vector<RemoteWaker> wakers(static_cast<size_t>(segment.n_ranks()));
   for (int r = 0; r < segment.n_ranks(); ++r) {
@@ -77,7 +77,7 @@ Result<std::shared_ptr<Member>> join(SharedMemory memory, const Geometry& geomet
   Segment segment(std::move(memory), geometry);
   RankControl& mine = segment.control(rank);
   const WakerAddress address = waker ? waker->address() : WakerAddress{};
-  // The address is written by whoever claims the rank, before others may read it.
+  // The rank that claims a number writes its address before others may read it.
   if (mine.claimed.exchange(1) != 0)
     return error(ErrorCode::InvalidUsage, "cluster rank %d joined the host cluster twice", rank);
   mine.waker = address;

@@ -1,4 +1,4 @@
-// How the ranks of a host cluster meet in their segment.
+// The meeting of a host cluster's ranks in their segment.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace hetccl::ccl::host {
 
-/// Joins rank `rank` in `memory` (`geometry.total_bytes()` long) and waits for the others, within
-/// `limit`: Timeout names those that are missing. Then every rank has attached, so that the
-/// creator's descriptor is closed.
+/// Joins `rank` in `memory` (`geometry.total_bytes()` long) and waits for the others, within
+/// `limit`; Timeout names the missing ranks. On return every rank has attached, so the creator's
+/// descriptor is closed.
 Result<std::shared_ptr<Member>> join(SharedMemory memory, const Geometry& geometry, int rank,
                                      Waker* waker, const WaitLimit& limit);
 

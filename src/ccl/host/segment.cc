@@ -14,12 +14,12 @@ namespace {
 constexpr size_t kBytesOfThread = size_t{256} << 10;
 // All slots of a rank are twice a core's cache of 1 MiB.
 constexpr size_t kLeastBytes = size_t{512} << 10;
-// A power of two is not cut into one piece more than there are slots, where these are whole.
+// Keeps a power of two from being cut into one piece more than there are slots.
 constexpr size_t kRounding = 4096;
 constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 constexpr size_t kRecordBytes = 1024;
 
-// A call's descriptor and a small message share a pair of lines.
+// Places a call's descriptor and a small message in one pair of lines.
 size_t stride(const Geometry& geometry) {
   return round_up(sizeof(CallDescriptor) + geometry.slot_bytes(), kPairOfLines);
 }
@@ -46,7 +46,7 @@ std::string_view kind_name(Kind kind) {
 
 }  // namespace
 
-// 0: none, 1: being written, 2: readable.
+// 0: empty, 1: being written, 2: readable.
 struct Segment::FailureRecord {
   std::atomic<uint32_t> state;
   ErrorCode code;

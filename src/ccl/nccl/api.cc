@@ -4,7 +4,7 @@ namespace hetccl::ccl::nccl {
 namespace {
 
 constexpr const char* kHipLibrary = "libamdhip64.so";
-constexpr const char* kHipCall = "hipGetDeviceCount";  // any one that every HIP runtime has
+constexpr const char* kHipCall = "hipGetDeviceCount";  // any call that every HIP runtime has
 
 void find_all(Symbols& symbols, Api& api) {
   symbols.find(api.error_text, "ncclGetErrorString");
@@ -36,7 +36,8 @@ std::string text_of(int version) {
   return format("%d.%d.%d", version / 10'000, version / 100 % 100, version % 100);
 }
 
-// A program may use hetccl's own stand-in for the library (compat/nccl), whose calls lead here.
+// Opens the vendor's library behind hetccl's own stand-in (compat/nccl), whose calls lead back
+// here.
 Result<DynLib> open_behind(DynLib library, const char* name) {
   std::function<const char*()> vendor_path;
   Symbols(library).optional(vendor_path, kStandInMarker);
@@ -49,7 +50,8 @@ Result<DynLib> open_behind(DynLib library, const char* name) {
                library.path().c_str(), name);
 }
 
-// A library with these calls, whatever its version. `absent` begins the error where there is none.
+// Loads a library with these calls, whatever its version. `absent` begins the error if it is
+// missing.
 Result<std::shared_ptr<Api>> load(const char* name, const char* absent, const std::string& path) {
   auto library = DynLib::open(std::vector<std::string>{path});
   if (library.ok()) library = open_behind(std::move(library).value(), name);
@@ -78,8 +80,8 @@ Status check_version(const Api& api, const char* name) {
                name, text_of(api.version_code).c_str(), text_of(kOldestVersion).c_str());
 }
 
-// Where RCCL's calls of HIP go; null: to no HIP runtime. The dynamic linker searches the global
-// scope before a library's own dependencies. A tool there that intercepts HIP is passed over.
+// Returns the HIP runtime that RCCL's calls reach; null: none. The dynamic linker searches the
+// global scope before a library's own dependencies. Skips tools there that intercept HIP.
 const void* find_runtime_of(const DynLib& rccl) {
   for (const void* call : {global_symbol(kHipCall), rccl.symbol(kHipCall)}) {
     const std::string path = library_of(call);
@@ -88,7 +90,7 @@ const void* find_runtime_of(const DynLib& rccl) {
   return nullptr;
 }
 
-// Whether RCCL calls the HIP runtime at `hip`, whichever was loaded first, and by whom.
+// Checks that RCCL calls the HIP runtime at `hip`, whoever loaded it, in whatever order.
 Status check_runtime(const Api& api, const std::string& hip) {
   if (hip.empty()) return {};
   HETCCL_ASSIGN(const DynLib runtime, DynLib::open(std::vector<std::string>{hip}));

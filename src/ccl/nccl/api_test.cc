@@ -1,4 +1,4 @@
-// What is found in a library that calls itself NCCL.
+// Loads libraries that claim to be NCCL.
 #include "ccl/nccl/api.h"
 
 #include <dlfcn.h>
@@ -50,7 +50,7 @@ TEST_CASE("RCCL has the same calls, and may tell no version") {
         std::string::npos);
 }
 
-// Of these two copies the fake RCCL is linked with the second.
+// The fake RCCL is linked with the second of these two copies.
 const std::string kHip = HETCCL_FAKE_NCCL_FOLDER "/hip_a/libamdhip64.so";
 const std::string kHipOfRccl = HETCCL_FAKE_NCCL_FOLDER "/hip_b/libamdhip64.so";
 

@@ -10,14 +10,14 @@
 namespace hetccl::ccl::nccl {
 namespace {
 
-// How long a destroyed communicator may hold up its owner.
+// The longest time that destroying a communicator may block its owner.
 constexpr auto kPatience = std::chrono::seconds(10);
-// How long an abort leaves a call that is inside NCCL.
+// The time that an abort gives a call inside NCCL to return.
 constexpr auto kCallPatience = std::chrono::seconds(2);
-// ncclCommAbort tells NCCL's kernels first, then waits for them: it has told them this much after
-// it was called.
+// ncclCommAbort first tells NCCL's kernels, then waits for them. This long after its start, it has
+// told them.
 constexpr auto kTelling = std::chrono::milliseconds(10);
-// How soon a thread is asked for again.
+// The interval between attempts to start a thread.
 constexpr auto kRetry = std::chrono::milliseconds(1);
 
 int number_of(DataType type) {
@@ -28,8 +28,7 @@ Status aborted() {
   return error(ErrorCode::Aborted, "the cluster's communicator was aborted");
 }
 
-// Data that only moves may be of any type. NCCL 2.27 refuses even to move fp8 on GPUs before
-// Hopper.
+// Moves data as bytes of another type: NCCL 2.27 refuses even to move fp8 on GPUs before Hopper.
 struct Moved {
   int type;
   size_t per_element;
@@ -58,7 +57,8 @@ Handle::~Handle() {
   end(true);
 }
 
-// The word first: allocating may wait for a device where other ranks' calls wait for this one.
+// Allocate the word first: allocating may wait for a device on which other ranks' calls wait for
+// this one.
 Status Handle::open(const UniqueId& id, int n_ranks, int rank, const CommConfig* config) {
   HETCCL_ASSIGN(word_, workspace_->allocate(1));
   void* comm = nullptr;
@@ -71,9 +71,9 @@ Status Handle::open(const UniqueId& id, int n_ranks, int rank, const CommConfig*
   return error(ErrorCode::InternalError, "%s made nothing", call);
 }
 
-// A call may wait inside NCCL for its kernel (CUDA_LAUNCH_BLOCKING=1, or a full queue), which waits
-// for ranks that are gone until NCCL is aborted: an abort leaves that call some time to return, and
-// then aborts nonetheless.
+// A call may wait inside NCCL for its kernel (CUDA_LAUNCH_BLOCKING=1, or a full queue), and the
+// kernel for ranks that are gone, until NCCL is aborted. So an abort gives that call some time to
+// return, then aborts anyway.
 void Handle::end(bool by_force) {
   announce_end();
   const std::lock_guard ends(ends_);
@@ -97,7 +97,7 @@ void Handle::end(bool by_force) {
   word_ = adopted_ = nullptr;
 }
 
-// Asked before, too: an end may hold the mutex for long.
+// Check before locking, too: `end` may hold the mutex for long.
 Result<std::shared_lock<std::shared_mutex>> Handle::enter() {
   if (ending()) return aborted();
   std::shared_lock lock(mutex_);
@@ -114,7 +114,7 @@ void Handle::adopt(void* memory) {
   }
 }
 
-// Only a communicator that NCCL_COMM_BLOCKING=0 made so goes on in the background.
+// Waits if the call continues in the background, as with NCCL_COMM_BLOCKING=0 only.
 Status Handle::check(int outcome, const char* call) {
   while (outcome == kInProgress && !ending()) {
     std::this_thread::yield();
@@ -137,7 +137,7 @@ bool start_ending(const std::shared_ptr<Handle>& handle, bool by_force,
     try {
       handle->end(by_force);
     } catch (...) {
-      return;  // no memory: NCCL's communicator stays until the process ends
+      return;  // out of memory: NCCL's communicator stays until the process ends
     }
     if (ended != nullptr) ended->store(true, std::memory_order_release);
     return_freed_memory();
@@ -147,8 +147,8 @@ bool start_ending(const std::shared_ptr<Handle>& handle, bool by_force,
   return true;
 }
 
-// In order where nothing has failed: the ranks have said goodbye, and streams are empty. Where
-// there is no thread for so long, NCCL's communicator stays until the process ends.
+// Ends in order if nothing has failed: all ranks have left, and streams are empty. If no thread can
+// be started for that long, NCCL's communicator stays until the process ends.
 NcclCommunicator::~NcclCommunicator() {
   const bool by_force = handle_->ending() || !async_error().ok();
   const auto ended = std::make_shared<std::atomic<bool>>(false);
@@ -184,7 +184,7 @@ Status NcclCommunicator::async_error() const {
   return handle_->check(outcome, "a collective");
 }
 
-// One shard a rank, equal and contiguous, which all ranks see alike.
+// Returns whether there is one shard per rank, equal and contiguous. All ranks get the same result.
 bool NcclCommunicator::one_each(std::span<const Shard> shards) const {
   if (n_ranks_ < 2 || shards.size() != static_cast<size_t>(n_ranks_)) return false;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -196,7 +196,8 @@ bool NcclCommunicator::one_each(std::span<const Shard> shards) const {
   return true;
 }
 
-// Calls `body(op)` with NCCL's number of the operator: a pre-multiplied sum's is made for the call.
+// Calls `body(op)` with NCCL's number of the operator. A pre-multiplied sum is created for the
+// call.
 template <typename Body>
 Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&& body) {
   HETCCL_ASSIGN(const auto call, handle_->enter());
@@ -224,7 +225,7 @@ Status NcclCommunicator::with_operator(const Reducer& how, DataType type, Body&&
   return status.ok() ? destroyed : status;
 }
 
-// Also after a failed call the group ends: it is the thread's.
+// End the group even after a failed call, because it belongs to the thread.
 template <typename Body>
 Status NcclCommunicator::in_group(Body&& body) {
   HETCCL_TRY(handle_->check(api().group_start(), "ncclGroupStart"));
@@ -302,7 +303,7 @@ Status NcclCommunicator::broadcast_each(std::span<const Shard> shards, size_t pe
   });
 }
 
-// Shards with one receiver. Ranks that are neither end of any make no call.
+// Sends shards that have one receiver. Ranks at neither end make no call.
 Status NcclCommunicator::deliver(std::span<const Shard> shards, size_t per_element,
                                  const Target& target) {
   const auto mine = [this](const Shard& shard) {
@@ -332,8 +333,9 @@ Status NcclCommunicator::receive(void* data, size_t count, int peer, const Targe
                         "ncclRecv");
 }
 
-// A group moves its messages together. NCCL matches those of two ranks in the order of the calls. A
-// message of a rank to itself it copies, or leaves where it is if both ends name the same memory.
+// Uses a group, whose messages move together. NCCL matches messages between two ranks in the order
+// of the calls. It copies a rank's message to itself, or leaves it if both ends name the same
+// memory.
 Status NcclCommunicator::exchange(std::span<const Transfer> transfers, DataType type,
                                   void* stream) {
   HETCCL_TRY(check_transfers(transfers, n_ranks_, rank_));
@@ -353,7 +355,7 @@ Status NcclCommunicator::exchange(std::span<const Transfer> transfers, DataType 
   });
 }
 
-// NCCL answers with success and no handle where it does not register such memory.
+// NCCL returns success and a null handle if it does not register such memory.
 Result<void*> NcclCommunicator::register_memory(void* memory, size_t bytes) {
   HETCCL_ASSIGN(const auto call, handle_->enter());
   if (!api().register_memory) return nullptr;

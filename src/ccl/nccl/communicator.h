@@ -1,4 +1,4 @@
-// One NCCL communicator behind the seam: which of NCCL's calls a list of shards becomes.
+// One NCCL communicator behind the seam: turns lists of shards into NCCL's calls.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@
 
 namespace hetccl::ccl::nccl {
 
-/// Status of a call that has ended: NCCL's words.
+/// Returns the status of a finished call, in NCCL's words.
 Status explain(const Api& api, int outcome, const char* call, void* comm);
 
-/// A communicator's handle and memory, which end on a thread of their own, since ending blocks.
+/// A communicator's handle and memory. They end on a separate thread, because ending blocks.
 class Handle {
  public:
   Handle(std::shared_ptr<const Api> api, std::shared_ptr<Workspace> workspace)
       : api_(std::move(api)), workspace_(std::move(workspace)) {}
-  /// Aborts what nobody has ended.
+  /// Aborts it unless it has ended.
   ~Handle();
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -31,22 +31,23 @@ class Handle {
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] void* comm() const { return comm_.load(std::memory_order_acquire); }
   [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
-  /// Held shared by calls, alone by the end, but for an abort that a call keeps waiting.
+  /// Held shared by calls and exclusively by `end`, except for an abort during a call that does not
+  /// return.
   std::shared_mutex& mutex() { return mutex_; }
-  /// For the length of a call; Aborted where it has ended or is about to.
+  /// Call for each NCCL call. Returns Aborted if the communicator has ended or is about to.
   Result<std::shared_lock<std::shared_mutex>> enter();
   /// Collective; blocks until all ranks have come. `config` may be null.
   Status open(const UniqueId& id, int n_ranks, int rank, const CommConfig* config);
-  /// A byte of the device for barriers; with the mutex held.
+  /// Returns a byte of device memory for barriers. Requires the mutex.
   [[nodiscard]] void* word() const { return word_; }
-  /// `explain`. Waits for what the call goes on with in the background.
+  /// Like `explain`, but waits for a call that continues in the background.
   Status check(int outcome, const char* call);
-  /// First call: ends it, in order or by force. Blocks as long as NCCL does.
+  /// The first call ends it, in order or by force. Blocks as long as NCCL does.
   void end(bool by_force);
-  /// Frees memory of the workspace with the communicator's end.
+  /// Takes over memory of the workspace, to free it with the communicator.
   void adopt(void* memory);
   void announce_end() { ending_.store(true, std::memory_order_release); }
-  /// Whether NCCL knows that it is to end: it has been told, and had time to note it.
+  /// Returns whether NCCL knows of the abort: it was told, and has had time to note it.
   [[nodiscard]] bool end_has_begun() const;
 
  private:
@@ -55,14 +56,14 @@ class Handle {
   std::atomic<void*> comm_{nullptr};
   void* word_ = nullptr;
   void* adopted_ = nullptr;
-  std::mutex ends_;  // before `mutex_`
+  std::mutex ends_;  // lock before `mutex_`
   std::shared_mutex mutex_;
   std::atomic<bool> ending_{false};
-  std::atomic<TimePoint> known_at_{TimePoint::max()};  // when NCCL has noted the end
+  std::atomic<TimePoint> known_at_{TimePoint::max()};  // when NCCL has noted the abort
 };
 
-/// `Handle::end` on a thread of its own, since it blocks; `ended`, where it is wanted, becomes true
-/// then. False where there is no thread to be had.
+/// Runs `Handle::end` on a separate thread, because it blocks. Sets `ended` (may be null) when
+/// done. Returns false if no thread can be started.
 bool start_ending(const std::shared_ptr<Handle>& handle, bool by_force,
                   const std::shared_ptr<std::atomic<bool>>& ended = nullptr);
 
@@ -70,7 +71,7 @@ class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Handle> handle, int n_ranks, int rank)
       : handle_(std::move(handle)), n_ranks_(n_ranks), rank_(rank) {}
-  /// Waits a bounded time for NCCL to let go, after that it goes on in the background.
+  /// Waits a bounded time for NCCL to end; then the end continues in the background.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -92,12 +93,12 @@ class NcclCommunicator : public Communicator {
   void abort() override;
   [[nodiscard]] bool abort_has_begun() override;
   [[nodiscard]] ShmSource* shm_source() override { return nullptr; }
-  /// At most once: memory that goes with the communicator.
+  /// Takes over memory to free with the communicator. Call at most once.
   void adopt(void* memory) { handle_->adopt(memory); }
   [[nodiscard]] bool has(RedOp op) const { return has_operator(api(), op); }
 
  private:
-  // Where NCCL's calls go.
+  // The type and stream of NCCL's calls.
   struct Target {
     int type = 0;
     void* stream = nullptr;
@@ -118,8 +119,8 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<Handle> handle_;
   const int n_ranks_, rank_;
   Tactic tactic_;
-  Tactics possible_;                   // of the calls so far
-  std::atomic<bool> to_abort_{false};  // there was no thread for it
+  Tactics possible_;                   // union over the calls so far
+  std::atomic<bool> to_abort_{false};  // no thread could be started for it
 };
 
 }  // namespace hetccl::ccl::nccl

@@ -1,4 +1,4 @@
-// Which of NCCL's calls a list of shards becomes, and what happens when NCCL fails or hangs.
+// Tests the NCCL calls that a list of shards becomes, and what happens when NCCL fails or hangs.
 #include "ccl/nccl/communicator.h"
 
 #include <doctest/doctest.h>
@@ -37,7 +37,7 @@ struct Rig {
     nccl.take();
   }
   std::byte* at(size_t offset) { return memory.data() + offset; }
-  // A shard a rank, `count` floats each, one after the other: 400 bytes in for results.
+  // Makes one shard per rank of `count` floats each, contiguous; results begin 400 bytes further.
   std::vector<Shard> line(size_t count, bool follows = true) {
     std::vector<Shard> shards;
     for (int r = 0; r < 3; ++r) {
@@ -107,7 +107,7 @@ TEST_CASE("collectives run as they were told to; what can be told is known from 
   }
   rig.comm->set_tactic({.channels = 4});
   CHECK(rig.comm->barrier(nullptr).ok());
-  CHECK(rig.nccl.channels == 0);  // which is hetccl's own
+  CHECK(rig.nccl.channels == 0);  // this one belongs to hetccl
   CHECK_FALSE(Rig(1, 0).comm->tactics().has_value());
 }
 
@@ -334,7 +334,7 @@ TEST_CASE("an abort reaches a call that waits inside NCCL") {
     over = true;
   };
   rig.nccl.blocks = true;
-  fake::Thread caller([&] {  // what it returns is as good as what NCCL says
+  fake::Thread caller([&] {  // its result does not matter
     static_cast<void>(rig.comm->all_reduce(rig.at(0), rig.at(64), 4, kFloat, {}, nullptr));
   });
   while (rig.nccl.take().empty()) std::this_thread::yield();
@@ -342,7 +342,7 @@ TEST_CASE("an abort reaches a call that waits inside NCCL") {
   caller.join();
   CHECK(rig.comm->barrier(nullptr).code() == ErrorCode::Aborted);
   rig.comm.reset();
-  CHECK(over);  // what NCCL may still use is not let go of
+  CHECK(over);  // memory that NCCL may still use is not freed
   CHECK(rig.nccl.take() == Calls{"abort"});
 }
 
@@ -359,9 +359,9 @@ TEST_CASE("an abort has begun once NCCL knows of it, not before") {
   while (rig.nccl.take().empty()) std::this_thread::yield();
   CHECK_FALSE(rig.comm->abort_has_begun());
   rig.comm->abort();
-  CHECK_FALSE(rig.comm->abort_has_begun());  // a call is inside NCCL: it has time to return
+  CHECK_FALSE(rig.comm->abort_has_begun());  // a call is inside NCCL and has time to return
   while (!rig.comm->abort_has_begun()) std::this_thread::yield();
-  CHECK(rig.nccl.take() == Calls{"abort"});  // which is still under way
+  CHECK(rig.nccl.take() == Calls{"abort"});  // still under way
   returns = true;
   caller.join();
 }
@@ -379,7 +379,7 @@ TEST_CASE("an abort for which there is no thread is begun as soon as there is on
   CHECK(rig.nccl.take() == Calls{"abort"});
 }
 
-// What threads that are left behind use lives as long as the process.
+// Memory that abandoned threads use must live as long as the process.
 TEST_CASE("init obeys its deadline and its cancel while NCCL does not return") {
   struct Held {
     fake::FakeNccl nccl;

@@ -1,5 +1,5 @@
-// The table in which NCCL tells a tuner plug-in what each pair of algorithm and protocol costs; the
-// cheapest one is used.
+// The table in which NCCL gives a tuner plug-in the cost of each pair of algorithm and protocol.
+// NCCL uses the cheapest.
 #pragma once
 
 #include "base/tactic.h"
@@ -10,7 +10,7 @@ namespace hetccl::ccl::nccl {
 /// A view.
 class CostTable {
  public:
-  /// As v3 to v5 pass it.
+  /// The table as v3 to v5 pass it.
   CostTable(float** costs, int n_algorithms, int n_protocols)
       : costs_(reinterpret_cast<float*>(costs)),
         n_algorithms_(n_algorithms),
@@ -24,7 +24,7 @@ class CostTable {
   [[nodiscard]] bool possible(int algorithm, int protocol) const {
     return cost(algorithm, protocol) >= 0;
   }
-  /// Has NCCL use a possible pair.
+  /// Makes NCCL use a possible pair.
   void take(int algorithm, int protocol) const { costs_[algorithm * n_protocols_ + protocol] = 0; }
   /// Calls `visit(algorithm, protocol)` for each possible pair.
   template <typename Visit>

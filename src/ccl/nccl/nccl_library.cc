@@ -21,24 +21,23 @@ namespace {
 
 using namespace nccl;
 
-// How often a caller that waits looks at its Cancel.
+// The interval at which a waiting caller checks its Cancel.
 constexpr auto kGlance = std::chrono::milliseconds(5);
-// A pair is made at any moment, while others launch collectives, and streams share the GPU's
-// hardware queues: where a rank's first message is ahead of a collective in one, and the other
-// rank's is behind it, all four wait for each other. Messages that have not met so long after they
-// were enqueued are ended; and so are those that cannot even be enqueued (full queues), the
-// connecting included.
+// A pair is made while others launch collectives, and streams share the GPU's hardware queues. If
+// one rank's first message is queued ahead of a collective and the other's behind it, all four wait
+// for each other. So messages that have not met within kMeetingTime after enqueueing are aborted,
+// and within kEnqueueTime those that cannot even be enqueued (full queues), connecting included.
 constexpr auto kMeetingTime = std::chrono::milliseconds(100);
 constexpr auto kEnqueueTime = std::chrono::milliseconds(2000);
 
-// One init: its thread and its caller, either of which may be gone first.
+// One init, shared by its thread and its caller; either may end first.
 class Attempt {
  public:
   using Made = PendingPair::Made;
-  // `wake` is called when `poll` has something to see.
+  // `wake` is called when `poll` has news.
   Attempt(const WaitLimit& limit, std::function<void()> wake)
       : limit_(limit), deadline_(limit.deadline()), wake_(std::move(wake)) {}
-  // The thread's: hands over its result.
+  // Called by the thread: hands over its result.
   void finish(Made result) {
     std::lock_guard lock(mutex_);
     if (abandoned_) return;
@@ -49,8 +48,8 @@ class Attempt {
     std::lock_guard lock(mutex_);
     return abandoned_;
   }
-  // The thread's: its communicator is to end if so much time passes before `settle`. `handle` is in
-  // use meanwhile.
+  // Called by the thread: its communicator is aborted unless `settle` comes within `time`. `handle`
+  // is in use meanwhile.
   void end_after(std::chrono::milliseconds time, std::shared_ptr<Handle> handle) {
     std::lock_guard lock(mutex_);
     if (late_ || abandoned_) return;
@@ -58,13 +57,13 @@ class Attempt {
     end_at_ = limit_.now() + time;
     wake_();
   }
-  // The thread's: whether it was in time.
+  // Called by the thread: returns whether it was in time.
   bool settle() {
     std::lock_guard lock(mutex_);
     handle_.reset();
     return !late_;
   }
-  // The caller's: as PendingPair::poll.
+  // Called by the caller: see PendingPair::poll.
   std::optional<Made> poll(TimePoint now, TimePoint& again) {
     const std::lock_guard lock(mutex_);
     if (result_) return std::move(*result_);
@@ -83,7 +82,7 @@ class Attempt {
     if (handle_ != nullptr) again = std::min(again, std::max(end_at_, now + kGlance));
     return std::nullopt;
   }
-  // The caller's: it does not want the result any more.
+  // Called by the caller, which no longer wants the result.
   void abandon() {
     const std::lock_guard lock(mutex_);
     abandon_locked();
@@ -95,9 +94,9 @@ class Attempt {
     if (result_ && result_->ok() && result_->value() != nullptr) result_->value()->abort();
     if (handle_ != nullptr) end_communicator();
   }
-  // The thread may be inside a call that waits for the device: nobody else can end that.
+  // Aborts from here, because the thread may be inside a call that waits for the device.
   void end_communicator() {
-    if (!start_ending(handle_, true)) return;  // again at the next glance
+    if (!start_ending(handle_, true)) return;  // retried at the next glance
     handle_->announce_end();
     handle_.reset();
     late_ = true;
@@ -108,7 +107,7 @@ class Attempt {
   const std::function<void()> wake_;
   std::mutex mutex_;  // guards what follows
   std::optional<Made> result_;
-  std::shared_ptr<Handle> handle_;  // to be ended at this time
+  std::shared_ptr<Handle> handle_;  // aborted at this time
   TimePoint end_at_;
   bool abandoned_ = false, late_ = false;
 };
@@ -127,7 +126,7 @@ class PendingNcclPair final : public PendingPair {
   const std::shared_ptr<Attempt> attempt_;
 };
 
-// From Hopper on; not on AMD's GPUs (rccl_reductions).
+// Returns true from Hopper on. AMD's GPUs are decided by rccl_reductions.
 bool computes_fp8(std::string_view architecture) {
   constexpr std::string_view kPrefix = "sm_";
   if (!architecture.starts_with(kPrefix)) return false;
@@ -149,7 +148,7 @@ class NcclLibrary : public Library {
     return is_valid(type) && is_valid(op) && computes && has_type(api_->version_code, type) &&
            has_operator(*api_, op);
   }
-  // `load_nccl` refuses a library without ncclSend and ncclRecv, which broadcasts need, too.
+  // `load_nccl` refuses libraries without ncclSend and ncclRecv, which broadcasts also need.
   [[nodiscard]] bool supports_exchange() const override { return true; }
   [[nodiscard]] bool makes_pairs() const override { return static_cast<bool>(api_->init_with); }
   [[nodiscard]] Reach reach() const override { return reach_; }
@@ -185,8 +184,8 @@ class NcclLibrary : public Library {
   struct Seat {
     UniqueId id;
     int n_ranks = 0, rank = 0;
-    int pair_blocks = 0;  // of one for messages alone
-    Blocks blocks{};      // of another
+    int pair_blocks = 0;  // for messages only; 0: not a pair
+    Blocks blocks{};      // for other communicators
   };
 
   [[nodiscard]] Status check_config() const {
@@ -203,15 +202,15 @@ class NcclLibrary : public Library {
     }
   }
 
-  // On a thread of its own: the two ranks of a pair wait for each other inside NCCL, and ranks make
-  // their pairs in unlike orders, so that pairs on one thread would wait in a circle.
+  // Runs on a separate thread: the two ranks of a pair wait for each other inside NCCL, and ranks
+  // make pairs in different orders, so pairs on one thread could wait in a circle.
   Result<std::shared_ptr<Attempt>> begin(const Seat& seat, const WaitLimit& limit,
                                          std::function<void()> wake) const {
     if (seat.rank < 0 || seat.rank >= seat.n_ranks)
       return error(ErrorCode::InvalidArgument, "rank %d in a cluster of %d ranks", seat.rank,
                    seat.n_ranks);
     auto attempt = std::make_shared<Attempt>(limit, std::move(wake));
-    // NCCL's own threads, of which each communicator has some, take their name from this one.
+    // NCCL's own threads, of which each communicator has some, inherit this thread's name.
     HETCCL_ASSIGN(auto thread,
                   start_thread("nccl", [attempt, api = api_, workspace = workspace_, seat] {
                     try {

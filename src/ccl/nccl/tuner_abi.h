@@ -1,5 +1,6 @@
-// The few C types of NCCL's and RCCL's tuner plug-ins, as src/include/plugin/tuner/tuner_v2.h to
-// tuner_v5.h of NCCL 2.28.9 and src/include/nccl_tuner.h of 2.21.5 and RCCL 2.21 declare them.
+// The C types of NCCL's and RCCL's tuner plug-ins, as declared in
+// src/include/plugin/tuner/tuner_v2.h to tuner_v5.h of NCCL 2.28.9, and in src/include/nccl_tuner.h
+// of 2.21.5 and RCCL 2.21.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +10,19 @@
 
 namespace hetccl::nccl_tuner {
 
-// ncclResult_t, ncclFunc_t and ncclDebugLogLevel are enumerations, in C as large as an int.
+// ncclResult_t, ncclFunc_t and ncclDebugLogLevel are C enumerations, as large as an int.
 
-/// ncclSuccess. Another answer fails the collective, so plug-ins have no other.
+/// ncclSuccess. Plug-ins return nothing else, because it would fail the collective.
 inline constexpr int kSuccess = 0;
 
-/// ncclDebugLogLevel and ncclDebugLogSubSys.
+/// Values of ncclDebugLogLevel and ncclDebugLogSubSys.
 inline constexpr int kLogWarn = 2, kLogInfo = 3;
 inline constexpr unsigned long kLogTuning = 0x40;
 /// ncclDebugLogger_t: printf to NCCL's log.
 using LogFunction = void (*)(int level, unsigned long subsystems, const char* file, int line,
                              const char* format, ...);
 
-/// ncclFunc_t, as far as plug-ins are asked: LibraryCall's numbers.
+/// The values of ncclFunc_t that plug-ins are asked for: LibraryCall's numbers.
 enum Function : int { kBroadcast, kReduce, kAllGather, kReduceScatter, kAllReduce };
 static_assert(kBroadcast == static_cast<int>(LibraryCall::Broadcast) &&
               kAllReduce == static_cast<int>(LibraryCall::AllReduce));
@@ -58,7 +59,7 @@ struct TunerV4 {
 struct NvlDomainInfo {
   int n_domains, least_ranks, most_ranks;
 };
-/// ncclTunerConstants_v5_t: what NCCL's model is made of. The plug-in leaves it alone.
+/// ncclTunerConstants_v5_t: constants of NCCL's model, which the plug-in does not change.
 struct TunerConstants {
   double base_latencies[7][3];
   double hardware_latencies[3][7][3];

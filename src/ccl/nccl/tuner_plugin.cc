@@ -9,14 +9,14 @@
 namespace hetccl::ccl::nccl {
 namespace {
 
-// constinit: no guard to look at in every call.
+// constinit avoids a guard at every access.
 constinit thread_local const ScopedTactic* current = nullptr;
 
 bool is_call(int function) {
   return function >= 0 && function < static_cast<int>(kLibraryCalls);
 }
 
-// NCCL looks for it where nothing is set.
+// Returns whether NCCL would find a tuner by its default name.
 bool has_default_tuner() {
   void* const library = dlopen("libnccl-tuner.so", RTLD_NOW | RTLD_LOCAL);
   if (library != nullptr) dlclose(library);
@@ -63,7 +63,7 @@ void ScopedTactic::answer(int function, const CostTable& table, int* channels) c
 namespace tuner {
 
 int init(size_t /*n_ranks*/, size_t /*n_nodes*/, nccl_tuner::LogFunction /*log*/, void** context) {
-  *context = nullptr;  // the thread's ScopedTactic is all there is
+  *context = nullptr;  // the only state is the thread's ScopedTactic
   return nccl_tuner::kSuccess;
 }
 

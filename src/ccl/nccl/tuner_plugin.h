@@ -1,6 +1,6 @@
-// Tells NCCL and RCCL how to run a call. They ask a tuner plug-in in the thread that makes the
-// call, before they enqueue it. libhetccl.so is such a plug-in: it answers for hetccl's
-// communicators, and leaves other communicators' tables as they are.
+// Tells NCCL and RCCL how to run a call. They ask a tuner plug-in, in the calling thread, before
+// they enqueue. libhetccl.so is such a plug-in: it answers for hetccl's communicators and leaves
+// the tables of others unchanged.
 #pragma once
 
 #include "base/tactic.h"
@@ -9,17 +9,17 @@
 
 namespace hetccl::ccl::nccl {
 
-/// Sets NCCL_TUNER_PLUGIN of this process, which its children inherit, to libhetccl.so. It must
-/// come before the process's first NCCL communicator: NCCL loads one plug-in for all. A value that
-/// is set stays, and so does a libnccl-tuner.so that NCCL finds by itself; a tuner in a network
-/// plug-in does not. Not while another thread reads the environment.
+/// Sets NCCL_TUNER_PLUGIN of this process, which children inherit, to libhetccl.so. Call before the
+/// process's first NCCL communicator, because NCCL loads one plug-in for all. Keeps a value that is
+/// already set, and a libnccl-tuner.so that NCCL finds by itself; replaces a tuner in a network
+/// plug-in. No other thread may read the environment meanwhile.
 void offer_tuner();
 
-/// While it lives, NCCL's collectives that this thread calls use `tactic`, where they can. At most
-/// one lives in a thread.
+/// While it lives, NCCL collectives of this thread use `tactic` if they can. At most one may live
+/// in a thread.
 class ScopedTactic {
  public:
-  /// What NCCL can do is added to `possible`.
+  /// Adds what NCCL can do to `possible`.
   ScopedTactic(const Tactic& tactic, Tactics& possible);
   ~ScopedTactic();
   ScopedTactic(const ScopedTactic&) = delete;

@@ -1,4 +1,4 @@
-// What NCCL is answered when it asks how to run a call.
+// Tests the answers to NCCL when it asks how to run a call.
 #include "ccl/nccl/tuner_plugin.h"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ using enum Tactic::Protocol;
 
 constexpr int kAllReduce = nccl_tuner::kAllReduce;
 
-// Tree and ring in all protocols, NVLS simple; NCCL would take tree, ll128.
+// Tree and ring with all protocols, NVLS with simple; NCCL would choose tree with ll128.
 struct Asked {
   std::array<float, 21> costs{3, 2, 9, 5, 4, 2.5F, -1, -1, -1, -1, -1, -1, -1, -1, 6};
   int channels = 0;
@@ -59,7 +59,7 @@ TEST_CASE("tuner plug-in: channels alone, where NCCL limits them") {
   CHECK(asked.channels == 8);
   CHECK(asked.costs == Asked().costs);
   Asked nvls;
-  nvls.costs[14] = 1;  // NCCL would take it, and does not limit what is asked for there
+  nvls.costs[14] = 1;  // NCCL would choose it, and sets no limit for it
   nvls.ask();
   CHECK(nvls.channels == 0);
 }
@@ -107,7 +107,7 @@ TEST_CASE("tuner plug-in: what a library offers is noted, by call") {
 TEST_CASE("tuner plug-in: a table of another shape") {
   Tactics possible;
   const ScopedTactic scope(tactic(kRing, kSimple, 2), possible);
-  std::array<float, 8> wide{1, -1, -1, 1, -1, -1, 3, 2};  // of two algorithms, four protocols
+  std::array<float, 8> wide{1, -1, -1, 1, -1, -1, 3, 2};  // two algorithms, four protocols
   int channels = 0;
   tuner::choose_v3(nullptr, kAllReduce, 64, 1, reinterpret_cast<float**>(wide.data()), 2, 4,
                    &channels);

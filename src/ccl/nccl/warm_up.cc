@@ -9,11 +9,11 @@ namespace {
 
 constexpr DataType kType = DataType::Float32;
 constexpr size_t kElement = 4;
-// Bytes of all ranks: latency, middle and bandwidth algorithms.
+// Bytes over all ranks that select latency, middle and bandwidth algorithms.
 constexpr size_t kSizes[] = {0, size_t{256} << 10, size_t{16} << 20};
 // Messages have one algorithm.
 constexpr size_t kSizesOfMessages = 2;
-// Connections between all pairs of ranks are made ahead in clusters of up to so many.
+// In clusters of up to this many ranks, connections between all pairs are made in advance.
 constexpr int kMaxPairs = 64;
 
 Status nobody_waits() {
@@ -49,7 +49,7 @@ Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
   if (status.ok()) status = communicator.async_error();
   if (status.ok() && !drained) status = nobody_waits();
   if (status.ok()) return status;
-  // What has not drained may write it until the abort is through.
+  // Work that has not drained may write to it until the abort is complete.
   communicator.adopt(std::exchange(memory_, nullptr));
   communicator.abort();
   return status;
@@ -80,7 +80,7 @@ Status WarmUp::enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t 
     shards.push_back({r, memory_ + offset, results + offset, count, -1});
   }
   const Reducer sum{RedOp::Sum};
-  for (const bool together : {true, false}) {  // in one call, as a group
+  for (const bool together : {true, false}) {  // first in one call, as a group
     for (Shard& shard : shards) shard.follows = together;
     HETCCL_TRY(communicator.reduce(shards, kType, sum, stream_));
     HETCCL_TRY(communicator.broadcast(shards, kType, stream_));
@@ -91,7 +91,7 @@ Status WarmUp::enqueue_size(NcclCommunicator& communicator, int n_ranks, size_t 
   return communicator.barrier(stream_);
 }
 
-// NCCL connects two ranks at their first message: one to each rank, this one included.
+// Makes NCCL connect pairs of ranks by a first message to each rank, this one included.
 Status WarmUp::enqueue_pairs(NcclCommunicator& communicator, int n_ranks, size_t count) {
   if (n_ranks > kMaxPairs) return {};
   std::vector<Transfer> transfers;

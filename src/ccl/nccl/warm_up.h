@@ -1,4 +1,4 @@
-// A communicator's first calls, which connect, allocate and load.
+// Makes a communicator's first calls, which connect, allocate and load.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace hetccl::ccl::nccl {
 
-/// Runs every call that plans use, or messages alone, in the sizes for which NCCL has other
-/// algorithms.
+/// Runs every call that plans use, or messages only, in each size for which NCCL has another
+/// algorithm.
 class WarmUp {
  public:
   enum class Calls : uint8_t { All, Messages };
@@ -18,12 +18,12 @@ class WarmUp {
   WarmUp(const WarmUp&) = delete;
   WarmUp& operator=(const WarmUp&) = delete;
 
-  /// Memory and a stream: before the communicator exists, since allocating may wait for a device
-  /// where other ranks' calls wait for this one.
+  /// Allocates memory and a stream. Call before the communicator exists: allocating may wait for a
+  /// device on which other ranks' calls wait for this one.
   Status reserve(int n_ranks);
-  /// Collective; calls `enqueued` when all calls are, then waits until they are done. Once
-  /// `give_up` says so, or a call has failed, it aborts the communicator, and leaves it the memory,
-  /// which what has not drained may use.
+  /// Collective. Calls `enqueued` when all calls are enqueued, then waits until they are done. If
+  /// `give_up` returns true, or a call fails, it aborts the communicator and hands the memory over
+  /// to it, because work that has not drained may still use it.
   Status run(NcclCommunicator& communicator, int n_ranks, const std::function<bool()>& give_up,
              const std::function<void()>& enqueued);
 
@@ -37,7 +37,7 @@ class WarmUp {
   const Calls calls_;
   void* stream_ = nullptr;
   std::byte* memory_ = nullptr;
-  size_t half_ = 0;  // inputs, then as much for results
+  size_t half_ = 0;  // bytes of inputs; the same again for results
 };
 
 }  // namespace hetccl::ccl::nccl

@@ -12,8 +12,8 @@ namespace hetccl::ccl {
 /// Enqueues a copy on a native stream of the device.
 using Copy = std::function<Status(void* stream, void* to, const void* from, size_t bytes)>;
 
-/// Its name is "none", by which no two ranks share a cluster. Pre-multiplied sums are Unsupported:
-/// they are the device's or the host's, which have the factor.
+/// Makes a library named "none"; ranks with that name never share a cluster. It returns Unsupported
+/// for pre-multiplied sums: the device or the host, which have the factor, compute them.
 std::unique_ptr<Library> make_solo_library(Copy copy);
 
 }  // namespace hetccl::ccl

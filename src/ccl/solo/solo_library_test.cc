@@ -23,7 +23,7 @@ TEST_CASE("a rank alone gets what it gives, by copies") {
   REQUIRE(comm->all_reduce(send.data(), recv.data(), 3, type, {RedOp::Avg, {}}, nullptr).ok());
   CHECK(recv == send);
   REQUIRE(comm->all_reduce(recv.data(), recv.data(), 3, type, {RedOp::Sum, {}}, nullptr).ok());
-  CHECK(copies == 1);  // in place there is nothing to do
+  CHECK(copies == 1);  // in place nothing is copied
   CHECK_FALSE(library->supports(type, RedOp::PreMulSum));
   CHECK_FALSE(
       comm->all_reduce(send.data(), recv.data(), 3, type, {RedOp::PreMulSum, {}}, nullptr).ok());
@@ -36,7 +36,7 @@ TEST_CASE("a rank alone gets what it gives, by copies") {
   const std::vector<Shard> stranger = {{1, &send[0], a.data(), 1}};
   CHECK(comm->broadcast(stranger, type, nullptr).code() == ErrorCode::InvalidArgument);
 
-  // The first send meets the first receive, wherever they stand.
+  // The first send matches the first receive, wherever they are in the list.
   std::vector<float> first(1), second(2);
   auto* data = const_cast<float*>(send.data());
   const std::vector<Transfer> transfers = {{0, false, first.data(), 1},

@@ -17,7 +17,7 @@ using Part = adaptor::Part<hetcclDeviceAdaptor>;
 constexpr int kThrew = INT_MIN, kNoMemory = INT_MIN + 1;
 constexpr int kMostDevices = 1024;
 
-// What a call returns, which may break its promise to throw nothing.
+// Calls the adaptor. Catches exceptions, which it has promised not to throw.
 template <typename... Types>
 auto guarded(int (*call)(Types...)) {
   return [call](Types... arguments) noexcept {
@@ -29,7 +29,7 @@ auto guarded(int (*call)(Types...)) {
   };
 }
 
-// The same of what makes memory, which may not have.
+// Calls an adaptor function that allocates; an error if it returns no memory.
 auto allocating(int (*call)(void**, size_t)) {
   return [call = guarded(call)](void** memory, size_t bytes) {
     *memory = nullptr;
@@ -38,7 +38,7 @@ auto allocating(int (*call)(void**, size_t)) {
   };
 }
 
-// Device `i` as the context of a thread; null: it has none.
+// Encodes device `i` as a thread's context; null: no context.
 void* context_of(int device) {
   return reinterpret_cast<void*>(static_cast<uintptr_t>(device) + 1);
 }
@@ -46,7 +46,7 @@ int device_of(const void* context) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1;
 }
 
-// A text that the adaptor has filled in.
+// Reads a text that the adaptor has filled in.
 template <size_t kBytes>
 std::string text_of(const char (&text)[kBytes]) {
   return printable(std::string(text, strnlen(text, kBytes)), kBytes);
@@ -83,7 +83,7 @@ void describe_by(Api& api, const hetcclDeviceAdaptor& calls) {
     return code;
   };
   api.device_multiprocessors = [](int* count, int) {
-    *count = 1;  // of kernels that hetccl compiles, which there are none of
+    *count = 1;  // asked for kernels compiled by hetccl, of which there are none
     return 0;
   };
 }
@@ -101,13 +101,14 @@ void be_current_by(Api& api, const hetcclDeviceAdaptor& calls) {
     return code;
   };
   api.set_context = [use = guarded(calls.use)](void* context) {
-    return use(device_of(context));  // null is -1
+    return use(device_of(context));  // null becomes -1
   };
   api.current_device = guarded(calls.current);
   api.stand_apart = [] { return 0; };
 }
 
-// A quotient that is no whole number is the host's to divide by: see device::kEncodes.
+// Returns 1 for a quotient that is no whole number, by which the host divides: see
+// device::kEncodes.
 uint32_t divisor_of(const Reduction& reduction) {
   const Divisor& by = reduction.divisor;
   if (reduction.op != RedOp::Avg) return 1;
@@ -155,7 +156,7 @@ Api make_api(const std::shared_ptr<const adaptor::Adaptor>& adaptor) {
   api.pin = guarded(calls.pin);
   api.unpin = guarded(calls.unpin);
   api.memory_owner = [](const void*, int* device, bool*) {
-    *device = -1;  // the adaptor does not say
+    *device = -1;  // the adaptor does not tell
     return 0;
   };
   api.create_stream = guarded(calls.create_stream);

@@ -1,4 +1,4 @@
-// Devices that are found at run time: adaptors (hetccl/adaptor.h), as the runtime of a GPU's
+// Devices found at run time: makes an adaptor (hetccl/adaptor.h) look like the runtime of a GPU
 // vendor.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace hetccl::device {
 
-/// The runtime of an adaptor that has a device. Unsupported with the reason where there is none.
+/// Returns the runtime of an adaptor that has a device, or Unsupported with the reason.
 Result<std::shared_ptr<const gpu::Api>> load_adaptor_runtime(
     const std::shared_ptr<const adaptor::Adaptor>& adaptor);
 

@@ -5,10 +5,11 @@
 namespace hetccl::device::gpu {
 namespace {
 
-constexpr int kCaptureModeRelaxed = 2;  // of CUDA and HIP
+constexpr int kCaptureModeRelaxed = 2;  // CUDA's and HIP's value
 
-// While any thread records a graph in the usual mode, the runtime refuses what waits for the
-// device, and breaks that graph, unless the calling thread says that it has nothing to do with it.
+// Makes `call` safe during graph capture. While a thread captures in the default mode, the runtime
+// refuses calls that wait for the device, and breaks that graph, unless the calling thread has
+// changed its own mode.
 template <typename... Arguments>
 void set_apart(const std::function<int(int*)>& exchange, std::function<int(Arguments...)>& call) {
   call = [exchange, inner = std::move(call)](Arguments... arguments) {

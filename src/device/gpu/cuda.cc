@@ -1,5 +1,5 @@
-// CUDA's driver as an Api. The few types are declared here: the driver's ABI is stable, and what
-// changed has a suffix ("_v2").
+// CUDA's driver as an Api. The few types are declared here: the driver's ABI is stable, and changed
+// calls have a suffix ("_v2").
 #include <array>
 
 #include "device/gpu/api.h"
@@ -8,19 +8,19 @@
 namespace hetccl::device::gpu {
 namespace {
 
-// Of cuda.h.
+// Constants of cuda.h.
 constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 constexpr unsigned kHostPortable = 1, kHostDeviceMap = 2;
 constexpr unsigned kWaitGeq = 0, kWriteDefault = 0;
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 constexpr int kWritesOrdering = 118;
-constexpr int kOrderedForOwner = 100;  // what a card has written, the owner's work sees
+constexpr int kOrderedForOwner = 100;  // the owner's work sees what a NIC has written
 constexpr int kDmaBufHandle = 1;
 
-// Addresses of device memory are 64-bit integers there: the same as pointers to every caller.
+// The driver's device addresses are 64-bit integers, which are the same as pointers to callers.
 static_assert(sizeof(void*) == sizeof(uint64_t));
 
-// Calls that take more than the table's do.
+// Driver calls whose signature differs from the table's.
 struct Driver {
   std::function<int(unsigned)> init;
   std::function<int(int*)> version;

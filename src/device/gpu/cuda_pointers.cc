@@ -5,7 +5,7 @@
 namespace hetccl::device::gpu {
 namespace {
 
-// Numbers of cuda.h.
+// Constants of cuda.h.
 constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceNumber = 9;
 constexpr int kRangeBase = 11, kRangeBytes = 12, kRdmaCapable = 15;
 constexpr int kMappingBytes = 18, kMappingBase = 19, kBlockId = 20;
@@ -13,7 +13,7 @@ constexpr unsigned kOfHost = 1, kOfDevice = 2;
 
 }  // namespace
 
-// Asked of an address that the driver does not know, it gives zeros and no error.
+// For an address that it does not know, the driver returns zeros and no error.
 MemoryOwner memory_owner_by(CudaPointerAttributes call) {
   return [call](const void* address, int* device, bool* managed) {
     constexpr std::array kAttributes = {kMemoryType, kIsManaged, kDeviceNumber};
@@ -28,8 +28,8 @@ MemoryOwner memory_owner_by(CudaPointerAttributes call) {
   };
 }
 
-// Allocations on a device share mappings, and cards know these. A mapping of the host's memory may
-// end behind the program's.
+// Returns the mapping, not the allocation: allocations on a device share mappings, which NICs
+// register. The driver's mapping of host memory may end after the program's own.
 int find_cuda_mapping(CudaPointerAttributes call, const void* address, Mapping* mapping) {
   constexpr std::array kAttributes = {kMemoryType, kRdmaCapable, kMappingBytes, kMappingBase,
                                       kBlockId,    kRangeBytes,  kRangeBase,    kBufferId};

@@ -6,13 +6,14 @@
 
 namespace hetccl::device::gpu {
 
-/// cuPointerGetAttributes.
+/// The signature of cuPointerGetAttributes.
 using CudaPointerAttributes = int (*)(unsigned count, const int* attributes, void** data,
                                       uint64_t pointer);
 
 MemoryOwner memory_owner_by(CudaPointerAttributes call);
-/// `Api::find_mapping`. What no card may reach, managed memory and that of most pools, is in none.
-/// Drivers before CUDA 12 do not know mappings: nothing is in any.
+/// Implements `Api::find_mapping`. Finds no mapping for memory that NICs cannot reach: managed
+/// memory and that of most pools. Drivers before CUDA 12 do not report mappings, so nothing is
+/// found.
 int find_cuda_mapping(CudaPointerAttributes call, const void* address, Mapping* mapping);
 
 }  // namespace hetccl::device::gpu

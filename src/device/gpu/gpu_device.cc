@@ -20,7 +20,7 @@ namespace {
 using gpu::Api;
 using gpu::check;
 
-// The calling thread's context is its own business: it is the device's while this lives.
+// Makes the device's context current while this lives. The thread's own context is restored.
 class Current {
  public:
   Current(const Api& api, void* context) : api_(api) {
@@ -39,7 +39,7 @@ class Current {
   bool changed_ = false;
 };
 
-// The device's context, held as long as anything of it is in use.
+// The device's context, held while anything of it is in use.
 class Context {
  public:
   Context(std::shared_ptr<const Api> api, int device) : api_(std::move(api)), device_(device) {}
@@ -97,20 +97,20 @@ class GpuEvent : public Event {
   void* const native_;
 };
 
-// Of the trial whether streams wait for words.
+// Times for the test of stream waits.
 constexpr std::chrono::milliseconds kHeadStart{1};
 constexpr std::chrono::seconds kLongestTrial{2};
 
-// A kernel copies so much before a copy engine has begun.
+// A kernel copies this much before a copy engine would start.
 constexpr size_t kKernelBytes = size_t{64} << 10U;
 
-// Copies up to this length begin together, where there are many.
+// Copies up to this length are started together, if there are many.
 constexpr size_t kListed = size_t{256} << 10U;
 
-// The one block of a batch does so much in the time that another launch would take.
+// A batch's single block does this much in the time of another launch.
 constexpr size_t kBatchCopy = size_t{64} << 10U, kBatchReduction = size_t{32} << 10U;
 
-// Whether a kernel copies vectors, not bytes.
+// Returns whether a kernel can copy vectors instead of bytes.
 bool alike(const void* a, const void* b) {
   return (reinterpret_cast<uintptr_t>(a) - reinterpret_cast<uintptr_t>(b)) %
              kernels::kVectorBytes ==
@@ -279,9 +279,9 @@ class TableDevice : public GpuDevice {
   int multiprocessors_ = 0;
   unsigned max_blocks_ = 1;
   bool needs_flush_ = true;
-  bool stream_words_ = false;  // else one-thread kernels poll and write flags
+  bool stream_words_ = false;  // false: one-thread kernels poll and write flags
   std::unique_ptr<gpu::LoadedKernels> loaded_;
-  // Optional, so that they end in the device's context.
+  // Optional, so that they are destroyed in the device's context.
   std::optional<gpu::Pool> memory_{std::in_place, api_.allocate, api_.free};
   std::optional<gpu::Pool> pinned_{std::in_place,
                                    [this](void** memory, size_t bytes) {
@@ -348,7 +348,7 @@ Result<DmaBuf> TableDevice::export_memory(const Allocation& allocation) {
   return exported;
 }
 
-// A device whose kernels cannot be compiled is of use: others add for it.
+// A device whose kernels cannot be compiled is still useful: others reduce for it.
 Status TableDevice::load_kernels() {
   if (options_.compiler == nullptr) return {};
   auto images = kernels::build(*options_.compiler, architecture_, kernels::Cache(options_.cache),
@@ -361,8 +361,8 @@ Status TableDevice::load_kernels() {
   return loaded_->load(images.value());
 }
 
-// Drivers say wrongly of some devices that they cannot, and others that they can: asking is trying,
-// with a wait that the host ends later.
+// Tests stream waits with a wait that the host ends later, because drivers report this ability
+// wrongly, in both directions.
 Status TableDevice::try_stream_words() {
   if (!api_.wait_word || !api_.write_word) return {};
   HETCCL_ASSIGN(auto stream, create_stream());
@@ -386,7 +386,7 @@ Status TableDevice::try_stream_words() {
   stream_words_ = passes && !early;
   if (passes || !writes || (comes && !waits)) {
     api_.free_pinned(memory);
-  } else {  // kept: the stream may yet write it
+  } else {  // keep the memory: the stream may still write it
     options_.log.warn("streams of %s do not come to the words that they wait for or write",
                       model_.c_str());
   }
@@ -430,7 +430,7 @@ Status TableDevice::copy_all(Stream& stream, std::span<const Copy> copies) {
   return list.n > 0 ? launch(stream, list) : Status();
 }
 
-// Empties it.
+// Launches the copies and empties the list.
 Status TableDevice::launch(Stream& stream, kernels::CopyList& list) {
   const Current current = context_.current();
   const auto blocks = static_cast<unsigned>(std::min<size_t>(list.n, max_blocks_));
@@ -450,7 +450,7 @@ Status TableDevice::run(Stream& stream, std::span<const StreamWork> work, bool s
   return {};
 }
 
-// Null where a batch does not take it.
+// Returns null if a batch cannot take `work`.
 void* TableDevice::batch_kernel_of(const StreamWork& work) const {
   const Reduction& reduction = work.reduction;
   const bool copies = work.kind == StreamWork::Kind::Copy;
@@ -461,8 +461,8 @@ void* TableDevice::batch_kernel_of(const StreamWork& work) const {
   return fits ? loaded_->batch(type, copies ? RedOp::Sum : reduction.op) : nullptr;
 }
 
-// How many of `work`, from the first on, one launch does: 0 where that would cost more than the
-// streams' own calls.
+// Returns how many of `work`, from the first on, one launch does; 0 if the launch would cost more
+// than the streams' own calls.
 size_t TableDevice::count_together(std::span<const StreamWork> work, bool spins) const {
   size_t n = 0, works = 0;
   void* reduces = nullptr;

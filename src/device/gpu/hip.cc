@@ -1,5 +1,5 @@
-// HIP's runtime as an Api. The few types and numbers are declared here: AMD's header cannot be in
-// one program with CUDA's. tests/amd compares them with it.
+// HIP's runtime as an Api. The few types and numbers are declared here, because AMD's header cannot
+// be included next to CUDA's. tests/amd compares them with it.
 #include "device/gpu/hip.h"
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace hetccl::device::gpu {
 namespace {
 
-// Calls that take more than the table's do.
+// Runtime calls whose signature differs from the table's.
 struct Runtime {
   std::function<int(unsigned)> init;
   std::function<int(int*)> version;
@@ -84,7 +84,7 @@ void adapt_devices(const Runtime& runtime, Api& api) {
   };
 }
 
-// A thread has a current device, and no context: the handle is the device's number and one.
+// HIP threads have a current device but no context, so the handle is the device's number plus one.
 void* handle_of(int device) {
   return reinterpret_cast<void*>(static_cast<intptr_t>(device) + 1);
 }
@@ -111,11 +111,11 @@ void adapt_contexts(const Runtime& runtime, Api& api) {
 }
 
 void adapt_memory(const Runtime& runtime, Api& api) {
-  // Others are cached by the device, which then does not see what the host writes.
+  // Uncached: devices cache other memory, and would miss the host's writes.
   api.allocate_pinned = [call = runtime.allocate_pinned](void** memory, size_t bytes) {
     return call(memory, bytes, hip::kHostPortable | hip::kHostMapped | hip::kHostCoherent);
   };
-  // Not all devices see what is registered at the host's address.
+  // Refuses devices that do not see registered memory at the host's address.
   api.pin = [pin = runtime.pin, unpin = api.unpin, address = runtime.device_address](void* memory,
                                                                                      size_t bytes) {
     int code = pin(memory, bytes, hip::kRegisterPortable | hip::kRegisterMapped);
@@ -145,8 +145,8 @@ void adapt_work(const Runtime& runtime, Api& api) {
                                        void* stream, void** arguments) {
     return call(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
   };
-  // wait_word and write_word stay empty: hipStreamWaitValue32 compares values as they are, not
-  // cyclically as flags are compared, and is documented for signal memory alone.
+  // wait_word and write_word stay empty: hipStreamWaitValue32 compares plain values, not cyclically
+  // as flags are compared, and is documented for signal memory only.
 }
 
 std::vector<std::string> names_of(const std::string& path) {

@@ -1,4 +1,4 @@
-// Numbers of AMD's hip_runtime_api.h, and the layout of two of its structs.
+// Constants of AMD's hip_runtime_api.h, and the layout of two of its structs.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ inline constexpr unsigned kHostPortable = 1, kHostMapped = 2, kHostCoherent = 0x
 inline constexpr unsigned kRegisterPortable = 1, kRegisterMapped = 2;
 inline constexpr int kMultiprocessors = 63;      ///< a device attribute
 inline constexpr int kCopyDefault = 4;           ///< a kind of copy
-inline constexpr int kDevice = 2, kManaged = 3;  ///< types of memory
+inline constexpr int kDevice = 2, kManaged = 3;  ///< kinds of memory
 
-/// hipPointerAttribute_t.
+/// The layout of hipPointerAttribute_t.
 struct PointerAttributes {
   int type = 0;
   int device = -1;
@@ -22,7 +22,8 @@ struct PointerAttributes {
   unsigned flags = 0;
 };
 
-/// hipDeviceProp_tR0600, which has 1472 bytes, with room for newer ones; its gcnArchName.
+/// The size of hipDeviceProp_tR0600 is 1472 bytes; this leaves room for newer ones. The offset is
+/// of its gcnArchName.
 inline constexpr size_t kPropertiesRoom = 4096;
 inline constexpr size_t kArchitectureOffset = 1160, kArchitectureBytes = 256;
 

@@ -1,4 +1,4 @@
-// Which HIP runtimes are refused.
+// Tests which HIP runtimes are refused.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 

@@ -16,14 +16,14 @@
 namespace hetccl::device::gpu {
 namespace {
 
-// What a driver is asked; empty where it lacks one of its calls, or is not known.
+// The calls into a driver; empty if it lacks one of them, or is unknown.
 struct Questions {
   std::function<int(int* device)> current_device;  // not 0: there is none
   MemoryOwner memory_owner;
 };
 
-// Calls of the process's own copy of a library. It is looked for anew once more libraries have been
-// loaded, and stays loaded once it is found.
+// Calls the process's own copy of a library. It is searched again after more libraries have been
+// loaded; once found, it stays loaded.
 class LoadedDriver : public InProcess {
  public:
   using Bind = std::function<Questions(const DynLib&)>;
@@ -61,7 +61,7 @@ class LoadedDriver : public InProcess {
       made_ = std::move(made);
       found_.store(made_.get(), std::memory_order_release);
     }
-    looked_.store(loads, std::memory_order_release);  // last: other threads rely on it
+    looked_.store(loads, std::memory_order_release);  // store last: other threads rely on it
     return found_.load();
   }
 
@@ -73,7 +73,7 @@ class LoadedDriver : public InProcess {
   std::unique_ptr<Questions> made_;
 };
 
-// Whether the process has the file open.
+// Returns whether the process has the file open.
 bool has_open(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
   if (folder == nullptr) return false;
@@ -87,19 +87,19 @@ bool has_open(const std::string& path) {
   return false;
 }
 
-// How long the driver's file is known not to be open. HIP takes tens of milliseconds from opening
-// it to its first allocation.
+// How long a "not open" answer for the driver's file stays valid. HIP takes tens of milliseconds
+// from opening it to its first allocation.
 constexpr Duration kUnused = std::chrono::milliseconds(1);
 
-// ROCm before 6, whose libamdhip64.so.5 numbers kinds of memory in another way. Asking for its
-// version might initialise it.
+// Returns whether the library is of ROCm before 6: libamdhip64.so.5 numbers kinds of memory
+// differently. Asking for its version might initialise it.
 bool is_too_old(const std::string& path) {
   const size_t at = path.find(".so.");
   const int major = at == std::string::npos ? 0 : std::atoi(path.c_str() + at + 4);
   return major > 0 && major < 6;
 }
 
-// HIP's calls initialise it, so they are left alone until the process has.
+// Does not call HIP before the process has, because its calls initialise it.
 class HipDriver : public LoadedDriver {
  public:
   HipDriver(std::string kfd, const Clock& clock, Bind bind)
@@ -172,7 +172,7 @@ std::shared_ptr<InProcess> hip_in_process(std::string kfd, const Clock& clock) {
   });
 }
 
-// Of memory that it does not know it makes an error, which others would take for their own.
+// For unknown memory HIP records an error, which the user's code would take for its own; clear it.
 MemoryOwner memory_owner_by(int (*call)(hip::PointerAttributes*, const void*), int (*peek)(),
                             int (*take)()) {
   return [=](const void* address, int* device, bool* managed) {

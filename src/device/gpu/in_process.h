@@ -1,5 +1,5 @@
-// What the process itself does with GPUs, as the drivers tell that it has loaded. Nothing here
-// loads a driver, initialises one or makes a context.
+// The process's own use of GPUs, as reported by the drivers that it has loaded. Nothing here loads
+// or initialises a driver, or makes a context.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace hetccl::device::gpu {
 
 /// The owner of the memory at an address.
 struct Owner {
-  int device = -1;       ///< none: the host does
+  int device = -1;       ///< -1: the host
   bool managed = false;  ///< the host reaches it, too
 };
 
@@ -21,25 +21,25 @@ struct Owner {
 class InProcess {
  public:
   virtual ~InProcess() = default;
-  /// Whether this machine can have such GPUs: the answer stays the same.
+  /// Returns whether this machine can have such GPUs. The answer never changes.
   [[nodiscard]] virtual bool is_possible() = 0;
-  /// Whether the process has loaded it.
+  /// Returns whether the process has loaded it.
   [[nodiscard]] virtual bool is_loaded() = 0;
-  /// The calling thread's current device; -1: it has none.
+  /// Returns the calling thread's current device; -1: none.
   [[nodiscard]] virtual int current_device() = 0;
   [[nodiscard]] virtual Owner owner_of(const void* address) = 0;
 };
 
-/// CUDA's: a thread has a current device once it has a context.
+/// Returns CUDA's, in which a thread has a current device once it has a context.
 std::shared_ptr<InProcess> cuda_in_process();
-/// HIP's: every thread has a current device, once the process has opened the kernel's driver, of
-/// which `kfd` is the device file; "": the runtime needs none. An answer that the file is not open
-/// is kept for a millisecond: from opening it to its first memory HIP takes longer.
+/// Returns HIP's, in which every thread has a current device once the process has opened the kernel
+/// driver's device file `kfd` ("": the runtime needs none). A "not open" answer is kept for a
+/// millisecond, which is shorter than HIP's time from opening it to its first memory.
 std::shared_ptr<InProcess> hip_in_process(std::string kfd, const Clock& clock = steady_clock());
 
-/// `Api::memory_owner`.
+/// The type of `Api::memory_owner`.
 using MemoryOwner = std::function<int(const void* address, int* device, bool* managed)>;
-/// By hipPointerGetAttributes, with hipPeekAtLastError and hipGetLastError.
+/// Implements it by hipPointerGetAttributes, hipPeekAtLastError and hipGetLastError.
 MemoryOwner memory_owner_by(int (*call)(hip::PointerAttributes*, const void*), int (*peek)(),
                             int (*take)());
 

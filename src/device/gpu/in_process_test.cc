@@ -1,4 +1,4 @@
-// When HIP's runtime is asked: its calls would initialise it.
+// Tests when HIP's runtime is called, because its calls would initialise it.
 #include "device/gpu/in_process.h"
 
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ TEST_CASE("HIP is asked for an address once the process has loaded it, and opene
   const int used = open(kfd.c_str(), O_RDONLY);
   CHECK(process->owner_of(&process).device == -1);  // the folder of open files is not read again
   clock.time += std::chrono::milliseconds(1);
-  CHECK(process->owner_of(&process).device == 5);  // the fake says so of every address
+  CHECK(process->owner_of(&process).device == 5);  // the fake's answer for every address
   CHECK(absent->owner_of(&absent).device == -1);
   close(used);
   CHECK(process->owner_of(&process).device == 5);

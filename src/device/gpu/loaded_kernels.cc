@@ -17,8 +17,8 @@ LoadedKernels::~LoadedKernels() {
 }
 
 Result<void*> LoadedKernels::find(const kernels::Images& images, const std::string& name) const {
-  // An image is an object file, which has its symbols' names as text. To ask each module would be
-  // errors, which tools for finding errors show.
+  // Search the image, an object file, for the symbol's name. Asking every module would cause errors
+  // that debugging tools report.
   const std::string_view symbol(name.c_str(), name.size() + 1);
   for (size_t i = 0; i < images.size(); ++i) {
     if (images[i].find(symbol) == std::string::npos) continue;

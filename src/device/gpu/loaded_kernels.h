@@ -12,19 +12,19 @@
 
 namespace hetccl::device::gpu {
 
-/// "<what>: <the vendor's text>", or ok for 0.
+/// Returns an error "<what>: <the vendor's text>", or ok for 0.
 Status check(const Api& api, int code, const char* what);
 
-/// Immutable once loaded. All of it belongs to the context in which it was loaded.
+/// Immutable once loaded. Belongs to the context in which it was loaded.
 class LoadedKernels {
  public:
   explicit LoadedKernels(const Api& api) : api_(api) {}
-  /// In the device's context.
+  /// Must run in the device's context.
   ~LoadedKernels();
   LoadedKernels(const LoadedKernels&) = delete;
   LoadedKernels& operator=(const LoadedKernels&) = delete;
 
-  /// All kernels, and all that their first launches would load.
+  /// Loads all kernels, and everything that their first launches would load.
   Status load(const kernels::Images& images);
   [[nodiscard]] void* reduction(DataType type, RedOp op) const {
     return reductions_[static_cast<size_t>(type)][kernels::place_of(op)];
@@ -32,7 +32,7 @@ class LoadedKernels {
   [[nodiscard]] void* encoded_reduction(DataType type, Format format) const {
     return encoded_[static_cast<size_t>(type)][static_cast<size_t>(format)];
   }
-  /// Of batches with such reductions.
+  /// Returns the kernel of batches with such reductions.
   [[nodiscard]] void* batch(DataType type, RedOp op) const {
     return batches_[static_cast<size_t>(kernels::kind_of(type, op))];
   }
@@ -41,12 +41,12 @@ class LoadedKernels {
   [[nodiscard]] void* write_flag() const { return write_flag_; }
 
  private:
-  /// `images` are those that were loaded.
+  /// `images` must be the loaded ones.
   Result<void*> find(const kernels::Images& images, const std::string& name) const;
 
   const Api& api_;
   std::vector<void*> modules_;
-  // By type and place of the operator; the last place is none's.
+  // By type and index of the operator; the last index is for no operator.
   std::array<std::array<void*, kernels::kOps.size() + 1>, 66> reductions_{};
   std::array<void*, 66> batches_{};                                   // by kind
   std::array<std::array<void*, kFormats.size() + 1>, 66> encoded_{};  // by type and format

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kAlignment = 512;
 constexpr size_t kChunkBytes = size_t{16} << 20U;  // at least
 
-// As it is where there is no multiple so large: the vendor then refuses what was asked for.
+// Rounds up. Returns `bytes` itself if no multiple is that large; the vendor then refuses it.
 size_t rounded(size_t bytes) {
   if (bytes > SIZE_MAX - kAlignment) return bytes;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;

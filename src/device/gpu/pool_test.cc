@@ -12,10 +12,10 @@ namespace {
 
 constexpr size_t kMib = size_t{1} << 20U;
 
-// The vendor's memory: what was taken and not yet given back, and when there is no more.
+// The vendor's memory: allocations not yet returned, and a limit.
 struct Vendor {
   size_t taken = 0, calls = 0;
-  size_t most = SIZE_MAX;  // bytes of a call
+  size_t most = SIZE_MAX;  // limit of one call
   Pool::Take take = [this](void** memory, size_t bytes) {
     ++calls;
     if (bytes > most) return 2;
@@ -75,7 +75,7 @@ TEST_CASE("blocks in use never overlap, and what was given back is found again")
       blocks.clear();
     }
     for (const Block& block : blocks) pool.free(block.memory);
-    // All of it is one block again in each chunk.
+    // Each chunk is one free block again.
     const size_t calls = vendor.calls;
     std::vector<void*> whole(vendor.taken);
     for (void*& memory : whole) REQUIRE(pool.allocate(&memory, 16 * kMib) == 0);

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kKfd = "/dev/kfd";
 constexpr std::array kVendors = {&kCuda, &kHip};
 
-// A runtime that the user names may do without AMD's driver, as tests/amd/forward does.
+// A runtime that the user names may work without AMD's driver, as tests/amd/forward does.
 std::shared_ptr<InProcess> hip_of(const Config& config) {
   const bool without_driver = !config.hip_library.empty() && access(kKfd, F_OK) != 0;
   return hip_in_process(without_driver ? "" : kKfd);

@@ -1,4 +1,4 @@
-// The vendors of GPUs whose runtimes hetccl knows: one row each.
+// The GPU vendors whose runtimes hetccl knows, one row each.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace hetccl::device::gpu {
 
 struct Vendor {
   const char* name;  ///< its devices are "<name>:<index>"
-  /// What the process itself does with such GPUs.
+  /// The process's own use of such GPUs.
   std::shared_ptr<InProcess> (*in_process)(const Config& config);
   Result<std::shared_ptr<const Api>> (*load_runtime)(const Config& config);
   Result<std::shared_ptr<const kernels::Compiler>> (*load_compiler)(const Config& config);
@@ -22,7 +22,8 @@ struct Vendor {
 
 extern const Vendor kCuda, kHip;
 
-/// All rows. A runtime may stand on that of an earlier row, as AMD's does with HIP_PLATFORM=nvidia.
+/// Returns all rows. A runtime may be built on an earlier row's, as AMD's is with
+/// HIP_PLATFORM=nvidia.
 std::span<const Vendor* const> vendors();
 
 }  // namespace hetccl::device::gpu

@@ -21,8 +21,8 @@ namespace hetccl::device {
 
 namespace {
 
-// A queue and the number of Streams that name it: work outlives them. Once the stream that made it
-// is gone, no other can be wrapped around it.
+// A queue and the number of Streams that use it. Its work outlives them. Once the stream that made
+// it is gone, no other stream can wrap it.
 struct Queue {
   explicit Queue(Crew* crew) : tasks(crew) {}
   TaskQueue tasks;
@@ -50,8 +50,8 @@ class HostStream : public Stream {
   const Role role_;
 };
 
-// Streams may come and go on any thread while one thread polls. The poller works on a copy of the
-// list, renewed when `version` moves, so that polling takes no lock.
+// Streams come and go on any thread while one thread polls. The poller uses a copy of the list,
+// renewed when `version` changes, so that polling takes no lock.
 class QueueList {
  public:
   explicit QueueList(std::shared_ptr<Crew> crew) : crew_(std::move(crew)) {}
@@ -81,7 +81,7 @@ class QueueList {
     }
     bool moved = false, abandoned = false;
     for (const auto& queue : polled_) {
-      // The count first: whoever drops it to 0 has pushed already.
+      // Read the count first: a thread that drops it to 0 has pushed its work before.
       const bool unnamed = queue->streams.load(std::memory_order_acquire) == 0;
       if (!queue->tasks.empty())
         moved |= queue->tasks.poll();
@@ -93,7 +93,7 @@ class QueueList {
   }
 
  private:
-  // A queue that `add` has just made is kept: its reference count shows its maker.
+  // Keeps a queue that `add` has just made: its maker still holds a reference.
   void remove_abandoned() {
     std::lock_guard lock(mutex_);
     polled_.clear();
@@ -108,14 +108,14 @@ class QueueList {
   std::mutex mutex_;
   std::vector<std::shared_ptr<Queue>> queues_;
   std::atomic<uint64_t> version_{0};
-  std::vector<std::shared_ptr<Queue>> polled_;  // the poller's
-  uint64_t polled_version_ = 0;                 // the poller's
+  std::vector<std::shared_ptr<Queue>> polled_;  // used by the poller
+  uint64_t polled_version_ = 0;                 // used by the poller
 };
 
 constexpr size_t kPageBytes = 4096;
 
 Result<void*> allocate_aligned(size_t bytes) {
-  // Pages for what is large, so that buffers share neither pages nor cache lines.
+  // Align large buffers to pages, so that they share neither pages nor cache lines.
   const size_t alignment = bytes >= kPageBytes ? kPageBytes : 64;
   if (bytes > SIZE_MAX / 2)
     return error(ErrorCode::InvalidArgument, "cannot allocate %zu bytes of host memory", bytes);
@@ -155,14 +155,14 @@ class HostDevice : public Device {
 
   Result<void*> allocate(size_t bytes) override {
     HETCCL_ASSIGN(void* memory, allocate_aligned(bytes));
-    if (bytes >= kPageBytes) allocations_.add(memory, bytes);  // others share their pages
+    if (bytes >= kPageBytes) allocations_.add(memory, bytes);  // smaller ones share pages
     return memory;
   }
   void free(void* memory) override {
     allocations_.remove(memory);
     std::free(memory);
   }
-  /// The user's own memory is in none: nothing tells when it goes.
+  /// Does not find the user's own memory, because nothing tells when it is freed.
   [[nodiscard]] std::optional<Allocation> find_allocation(const void* address) override {
     return allocations_.find(address);
   }
@@ -171,7 +171,7 @@ class HostDevice : public Device {
     return std::memset(memory, 0, bytes);
   }
   void free_pinned(void* memory) override { std::free(memory); }
-  Status pin(void* /*memory*/, size_t /*bytes*/) override { return {}; }  // all memory is alike
+  Status pin(void* /*memory*/, size_t /*bytes*/) override { return {}; }  // nothing to pin
   void unpin(void* /*memory*/) override {}
 
   Result<std::unique_ptr<Stream>> create_stream() override {

@@ -1,5 +1,5 @@
-// The host as a device: memory is the host's, streams are cooperative task queues that advance
-// when the progress engine polls the device.
+// The host as a device. Memory is the host's; streams are cooperative task queues that advance when
+// the progress engine polls the device.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ class Crew;
 
 namespace hetccl::device {
 
-/// A `host` device. `Stream::native()` is a `TaskQueue*`; `wrap_stream` takes one that
-/// `create_stream` of the same device made. A stream that is destroyed with work in it finishes
-/// that work first, as in CUDA; a device that is destroyed drops what is left.
-/// `crew` (may be null) helps with large copies and reductions.
+/// Makes a `host` device. `Stream::native()` is a `TaskQueue*`; `wrap_stream` takes one that this
+/// device's `create_stream` made. Destroying a stream finishes its work first, as in CUDA;
+/// destroying the device drops the rest. `crew` (may be null) helps with large copies and
+/// reductions.
 std::unique_ptr<Device> make_host_device(std::shared_ptr<Crew> crew = nullptr);
 
 }  // namespace hetccl::device

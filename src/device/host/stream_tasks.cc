@@ -6,7 +6,7 @@ namespace hetccl::device {
 
 namespace {
 
-// From this size on copies go past the caches, in which little of them would be left.
+// Copies of at least this size bypass the caches, which would keep little of them.
 constexpr size_t kMuch = size_t{1} << 20;
 
 struct CopyTask {
@@ -102,7 +102,7 @@ void push_copy(TaskQueue& queue, void* dst, const void* src, size_t bytes) {
                       bytes, caching});
 }
 
-// Long ones by themselves: each is more than one poll may copy.
+// Splits off long ones, because each exceeds what one poll may copy.
 void push_copies(TaskQueue& queue, std::span<const Copy> copies) {
   auto together = std::make_shared<std::vector<Copy>>();
   size_t bytes = 0;

@@ -11,13 +11,13 @@
 namespace hetccl::device::kernels {
 namespace {
 
-// As many at once as the machine has cores: a part takes a core for a second.
+// Uses one thread for each core: a part takes a core for a second.
 Result<Images> compile_all(const Compiler& compiler, const std::string& architecture) {
   Images images(kParts);
   std::atomic<int> next{0};
   std::mutex mutex;
   Status failure;
-  bool failed = false;  // for lack of memory
+  bool failed = false;  // out of memory
   const auto work = [&] {
     for (int part = next++; part < kParts; part = next++) {
       auto image = compile(compiler, source(), architecture, part);
@@ -41,7 +41,7 @@ Result<Images> compile_all(const Compiler& compiler, const std::string& architec
   threads.reserve(static_cast<size_t>(cores));
   for (int i = 1; i < cores; ++i) {
     auto thread = start_thread("hetccl-kernels", std::ref(work_or_fail));
-    if (!thread.ok()) break;  // those that there are do it
+    if (!thread.ok()) break;  // the threads so far do all parts
     threads.push_back(std::move(thread).value());
   }
   work_or_fail();

@@ -1,4 +1,5 @@
-// From the kernels' source to what a device loads: out of the cache, or compiled and cached.
+// Turns the kernels' source into images that a device loads: from the cache, or compiled and
+// cached.
 #pragma once
 
 #include <string>
@@ -9,12 +10,12 @@
 
 namespace hetccl::device::kernels {
 
-/// All parts for `architecture`. Blocks for seconds where they have to be compiled. A cache that
-/// cannot be used is told in `log` and costs time only. SystemError with the compiler's words.
+/// Returns all parts for `architecture`. Compiling blocks for seconds. A cache that cannot be used
+/// is reported in `log` and only costs time. Returns SystemError with the compiler's output.
 Result<Images> build(const Compiler& compiler, const std::string& architecture, const Cache& cache,
                      const Log& log);
 
-/// What compiled kernels depend on.
+/// Returns everything that compiled kernels depend on.
 std::string key_of(const Compiler& compiler, const std::string& architecture);
 
 }  // namespace hetccl::device::kernels

@@ -17,7 +17,7 @@
 namespace hetccl::device::kernels {
 namespace {
 
-// A file: this line, the key and every image, each behind its length, and the digest of all before.
+// A file holds this line, the key, every image with its length before it, and a digest of all that.
 constexpr std::string_view kMagic = "hetccl kernels 2\n";
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 constexpr size_t kDigestBytes = size_t{2} * crypto_hash_sha256_BYTES;
@@ -39,7 +39,7 @@ std::optional<std::string_view> take(std::string_view& rest) {
 }
 
 Result<std::string> contents_of(const std::string& path) {
-  // Without O_NONBLOCK a FIFO of that name would hold the process up.
+  // O_NONBLOCK: a FIFO of that name would block the process.
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) return system_error(path, errno);
   struct stat info{};

@@ -1,5 +1,5 @@
-// Compiled kernels on disk. What a file holds is used only where it is this user's own, was made
-// for the same key and is whole.
+// Compiled kernels on disk. A file is used only if this user owns it, it was made for the same key,
+// and it is complete.
 #pragma once
 
 #include <optional>
@@ -11,19 +11,19 @@
 
 namespace hetccl::device::kernels {
 
-/// SHA-256 in hexadecimal.
+/// Returns SHA-256 in hexadecimal.
 [[nodiscard]] std::string digest_of(std::string_view text);
 
 class Cache {
  public:
-  /// In `folder`, which is made when it is first written to; "" caches nothing.
+  /// Uses `folder`, which is created at the first write; "" disables the cache.
   explicit Cache(std::string folder) : folder_(std::move(folder)) {}
 
-  /// The images under `key`, or the reason why there are none.
+  /// Returns the images under `key`, or the reason why there are none.
   [[nodiscard]] Result<Images> read(const std::string& key) const;
-  /// Replaces what is there, in one step for readers. An error leaves it as it was.
+  /// Replaces the file atomically for readers. After an error the old file remains.
   [[nodiscard]] Status write(const std::string& key, const Images& images) const;
-  /// The file of `key`.
+  /// Returns the file of `key`.
   [[nodiscard]] std::string path_of(const std::string& key) const;
 
  private:

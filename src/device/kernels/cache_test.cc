@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of its own for each test.
+// Gives each test its own folder.
 struct Folder {
   Folder() {
     std::string name = (fs::temp_directory_path() / "hetccl-cache-XXXXXX").string();
@@ -99,7 +99,7 @@ TEST_CASE("a FIFO in the place of a file is refused at once, and replaced by wha
   REQUIRE(mkfifo(path.c_str(), 0600) == 0);
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<bool> read{false};
-  fake::Thread rescuer([&] {  // lets a reader go that waits for a writer
+  fake::Thread rescuer([&] {  // releases a reader that waits for a writer
     const auto given = begin + fake::kHang / 4;
     for (; !read; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
       if (std::chrono::steady_clock::now() > given)

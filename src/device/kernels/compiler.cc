@@ -3,7 +3,7 @@
 namespace hetccl::device::kernels {
 namespace {
 
-// A compiler's words may be many pages.
+// Truncate the compiler's output, which may be pages.
 constexpr size_t kMaxWords = 2000;
 
 Status failure(const Compiler& compiler, int code, const std::string& what) {

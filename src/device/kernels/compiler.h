@@ -1,4 +1,4 @@
-// A vendor's run-time compiler, as a table: NVRTC (nvrtc.cc) and hipRTC (hiprtc.cc).
+// A vendor's run-time compiler as a table: NVRTC (nvrtc.cc) and hipRTC (hiprtc.cc).
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace hetccl::device::kernels {
 
-/// Calls return 0, or what `error_text` explains. Thread-safe, each program by one thread.
+/// Calls return 0, or a code for `error_text`. Thread-safe, but one thread per program.
 struct Compiler {
   std::string name;     ///< "nvrtc", "hiprtc"
   std::string version;  ///< "13.0"
@@ -23,24 +23,25 @@ struct Compiler {
   std::function<int(void* program, char* text)> log, code;
   std::function<int(void** program)> destroy;
   std::function<const char*(int)> error_text;
-  /// What makes floating-point arithmetic exact, e.g. "--fmad=false".
+  /// Options for exact floating-point arithmetic, e.g. "--fmad=false".
   std::vector<std::string> options;
   std::vector<DynLib> libraries;  ///< keep the calls valid
 };
 
-/// NVRTC from `path`; with "" the process's own, else one found by name or beside the CUDA
-/// libraries that the process has loaded. SystemError lists what failed.
+/// Loads NVRTC from `path`. With "", takes the process's own copy, or one found by name or next to
+/// the CUDA libraries that the process has loaded. SystemError lists what failed.
 Result<std::shared_ptr<const Compiler>> load_nvrtc(const std::string& path);
 
-/// hipRTC, of ROCm 6 and newer, in the same way.
+/// Loads hipRTC, of ROCm 6 or newer, in the same way.
 Result<std::shared_ptr<const Compiler>> load_hiprtc(const std::string& path);
 
-/// The calls of a library whose names begin with `prefix`; `code` is what it calls its result.
-/// Unsupported where it lacks any.
+/// Finds the calls of a library whose names begin with `prefix`; `code` is the name of its result.
+/// Returns Unsupported if any is missing.
 Result<std::shared_ptr<Compiler>> find_compiler(DynLib library, const std::string& prefix,
                                                 const std::string& code);
 
-/// One part of `text` for `architecture` ("sm_90"). SystemError with the compiler's words.
+/// Compiles one part of `text` for `architecture` ("sm_90"). Returns SystemError with the
+/// compiler's output.
 Result<std::string> compile(const Compiler& compiler, std::string_view text,
                             const std::string& architecture, int part);
 

@@ -1,10 +1,10 @@
-// The device's half of base/element.h, bit for bit: the types of elements, in what they accumulate,
-// and the conversions. Where the vendor's own conversions round alike they are used; all others are
+// The device's half of base/element.h, bit for bit: the element types, their accumulation types,
+// and conversions. The vendor's conversions are used if they round the same way; all others are
 // integer arithmetic.
 //
 // The kernels are one source for NVRTC and hipRTC, which have no headers: this file, reduce.cu,
-// encoding.cu and steps.cu, one after the other. A test compiles them for the host too, and
-// compares. A reduction's kernel takes one `Arguments`.
+// encoding.cu and steps.cu, concatenated. A test compiles them for the host, too, and compares. A
+// reduction's kernel takes one `Arguments`.
 
 typedef unsigned char u8;
 typedef signed char i8;
@@ -16,7 +16,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 #define HETCCL_DEVICE static __device__ __forceinline__
-#if defined(__CUDACC_RTC__)  // a parameter that is indexed is not copied to the stack first
+#if defined(__CUDACC_RTC__)  // keeps indexed parameters from being copied to the stack
 #define HETCCL_GRID_CONSTANT __grid_constant__
 #else
 #define HETCCL_GRID_CONSTANT
@@ -26,26 +26,25 @@ typedef long long i64;
 #else
 #define HETCCL_UNROLL
 #endif
-#if defined(__HIPCC_RTC__)  // hipRTC's memcpy is a loop over bytes, and code that is made of it,
-                            // too
+#if defined(__HIPCC_RTC__)  // hipRTC's memcpy compiles to a loop over bytes
 #define HETCCL_COPY __builtin_memcpy
 #else
 #define HETCCL_COPY memcpy
 #endif
 
-// device/kernels/kernels.h has its twin.
+// Twin of the struct in device/kernels/kernels.h.
 struct Arguments {
   void* dst;
   const void* srcs[16];
   u64 count;
-  u64 factor;      // of PreMulSum, as it lies in memory
-  u32 divisor;     // of Avg, of integers
-  float down;      // of Avg, of floats: each source is multiplied by it
-  float quotient;  // and the sum divided by this
+  u64 factor;      // of PreMulSum, as stored in memory
+  u32 divisor;     // of Avg, for integers
+  float down;      // of Avg, for floats: multiplies each source
+  float quotient;  // and divides the sum
   u32 n_srcs;
   u32 encoded;  // bit s: source s is encoded; bit 16: the result is
-  u32 block;    // elements of an encoding's block
-  u32 salt;     // of stochastic codes
+  u32 block;    // elements of an encoded block
+  u32 salt;     // for stochastic codes
   u32 stochastic;
   u64 first_element;
   void* residual;  // of an encoded result, or null
@@ -61,7 +60,7 @@ HETCCL_DEVICE To bits_of(From from) {
   return to;
 }
 
-// Arithmetic on sums. That of integers wraps.
+// Arithmetic on sums. Integers wrap.
 template <typename Sum, typename Wrapping>
 struct Integer {
   HETCCL_DEVICE Sum add(Sum a, Sum b) { return (Sum)((Wrapping)a + (Wrapping)b); }
@@ -79,10 +78,10 @@ struct Real {
   HETCCL_DEVICE Sum multiply(Sum a, Sum b) { return a * b; }
   HETCCL_DEVICE Sum scale(Sum a, Sum by) { return a * by; }
   HETCCL_DEVICE Sum divide(Sum a, const Arguments& by) { return a / (Sum)by.quotient; }
-  HETCCL_DEVICE Sum bits(Op, Sum a, Sum) { return a; }  // never: see HETCCL_BITWISE
+  HETCCL_DEVICE Sum bits(Op, Sum a, Sum) { return a; }  // never called: see HETCCL_BITWISE
 };
 
-// Integers of 8 and 16 bits too: what wraps late wraps to the same.
+// Accumulates 8- and 16-bit integers in wider sums: wrapping late gives the same bits.
 template <typename Word_, typename Sum_, typename Wrapping>
 struct Whole : Integer<Sum_, Wrapping> {
   typedef Word_ Word;
@@ -180,7 +179,8 @@ struct Float8 : Real<float> {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-// In hardware: through fp16, which holds all of them; storing saturates, and makes a NaN 0x7f.
+// Converts in hardware through fp16, which holds all values; storing saturates, and makes a NaN
+// 0x7f.
 struct E4m3 : Real<float> {
   typedef u8 Word;
   typedef float Sum;
@@ -199,7 +199,7 @@ struct E4m3 : Real<float> {
 struct E5m2 : Real<float> {
   typedef u8 Word;
   typedef float Sum;
-  // The upper half of an fp16.
+  // The value is the upper half of an fp16.
   HETCCL_DEVICE Sum load(Word word) { return Half::load((u16)(word << 8)); }
   HETCCL_DEVICE Word store(Sum sum) {
     u16 pair;

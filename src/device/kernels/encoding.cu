@@ -1,16 +1,16 @@
-// The device's half of base/encoding.h, bit for bit. A block is the work of a group of threads.
-// Each of them has some of its chunks, which are quads: four elements, whose codes fill a word.
-// Every kernel is named hetccl_reduce_encoded_<type>_<format>.
+// The device's half of base/encoding.h, bit for bit. A group of threads encodes a block. Each
+// thread has some of its chunks, which are quads: four elements, whose codes fill a word. Kernels
+// are named hetccl_reduce_encoded_<type>_<format>.
 
 #define HETCCL_METHOD __device__ __forceinline__
 
 const u32 kScaleBytes = 4;
 const u32 kQuad = 4;
 const u32 kMostBlock = 512;
-const u32 kPart = 16;  // elements that a thread has at once: with twice as many, fewer threads fit
+const u32 kPart = 16;  // elements per thread at once: with twice as many, fewer threads fit
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 const u32 kMostLanes = kMostBlock / kPart;  // threads of a group
-#else                                       // there is one thread
+#else                                       // a host has one thread
 const u32 kMostLanes = 1;
 #endif
 
@@ -18,7 +18,7 @@ HETCCL_DEVICE u32 larger(u32 a, u32 b) {
   return a > b ? a : b;
 }
 
-// The largest value in the group, which begins where its number of threads says.
+// Returns the largest value in the group, whose first lane follows from its number of threads.
 HETCCL_DEVICE u32 max_of_group(u32 value, [[maybe_unused]] u32 lanes) {
 #if defined(__CUDACC_RTC__)
   const u32 mask = (0xffffffffu >> (32 - lanes)) << (threadIdx.x % 32 / lanes * lanes);
@@ -40,15 +40,15 @@ HETCCL_DEVICE u32 scramble(u32 x) {
   return x ^ x >> 16;
 }
 
-// In [-1/2, 1/2), in steps of 2^-24.
+// Returns a value in [-1/2, 1/2), in steps of 2^-24.
 HETCCL_DEVICE float dither_of(u32 counter) {
   return (float)(i32)(scramble(counter) >> 8) * bits_of<float>(0x33800000u) - 0.5f;
 }
 
 const u32 kStep = 0x9e3779b9u;  // of counters, from element to element
 
-// A value of a float format, moved for its stochastic code. Below a power of two codes are closer:
-// what would come there from above is the power itself.
+// Moves a value of a float format for its stochastic code. Codes are closer below a power of two,
+// so a value moved below it from above becomes the power itself.
 HETCCL_DEVICE float moved_float(float value, float by, u32 fraction, u32 least_normal) {
   const u32 exponent = bits_of<u32>(value) & 0x7f800000u;
   const float step = bits_of<float>(larger(exponent, least_normal) - (fraction << 23));
@@ -57,11 +57,12 @@ HETCCL_DEVICE float moved_float(float value, float by, u32 fraction, u32 least_n
   return bits_of<float>(larger(moved & 0x7fffffffu, least) | (moved & 0x80000000u));
 }
 
-// Formats of codes: of a word of four, the first in its lowest bits. What is packed is finite.
+// Formats of codes. A word holds four codes, the first in its lowest bits. Values to pack are
+// finite.
 //
-// 1.5 * 2^23 is so large that the adder rounds to integers, to nearest even, which then are the
-// lowest bits of the sum. The codes' sums are added up, each in its place; then all that is not the
-// code plus `kBias`, which has no sign, is subtracted from all codes at once.
+// Adding 1.5 * 2^23 makes the adder round to integers, to nearest even; they are the lowest bits of
+// the sum. The four sums are shifted to their places and added; then everything but the codes plus
+// `kBias`, which makes them unsigned, is subtracted at once.
 template <typename Word_, u32 kMagnitude>
 struct IntegerCodes {
   typedef Word_ Word;
@@ -69,7 +70,7 @@ struct IntegerCodes {
   static const u32 kBias = 1u << (kBits - 1);
   static const u32 kOnes = (Word)0xffffffffu / ((1u << kBits) - 1);  // a one for each code
   static const u32 kRounder = 0x4b400000u;
-  static const u32 kInteger = 0x4b000000u;  // 2^23: its lowest bits are worth one and more
+  static const u32 kInteger = 0x4b000000u;  // 2^23: its lowest bit is worth one
   HETCCL_DEVICE float largest() { return (float)kMagnitude; }
   HETCCL_DEVICE float moved(float value, float by) {
     const float moved = value + by, most = largest();
@@ -118,7 +119,7 @@ typedef FloatCodes<E4m3, 448, 3, 121u << 23> AnyE4m3Codes;
 typedef FloatCodes<E5m2, 57344, 2, 113u << 23> AnyE5m2Codes;
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-// In hardware, in pairs.
+// Packs pairs in hardware.
 #define HETCCL_PAIRED(Name, pair)                                                           \
   struct Name : Any##Name {                                                                 \
     HETCCL_DEVICE u32 pack(const float* v) {                                                \
@@ -144,7 +145,7 @@ typedef AnyE4m3Codes E4m3Codes;
 typedef AnyE5m2Codes E5m2Codes;
 #endif
 
-// So many bytes at once, aligned to 8 or to 16.
+// That many bytes at once, aligned to 8 or to 16.
 template <u32 kBytes>
 struct Wide {
   static const u32 kAlignment = 16;
@@ -156,7 +157,7 @@ struct Wide<8> {
   uint2 parts[1];
 };
 
-// A block whose largest magnitude has these bits, or larger ones, leaves zeros.
+// A block whose largest magnitude has at least these bits leaves a residual of zeros.
 template <typename Type>
 struct ResidualLimit {
   static const u32 kBits = 254u << 23;  // 2^127
@@ -166,7 +167,7 @@ struct ResidualLimit<Half> {
   static const u32 kBits = 142u << 23;  // 2^15
 };
 
-// One thread's part of the work. It knows where things are, and how a block is encoded.
+// One thread's part of the work: the places of its data, and the encoding of a block.
 template <typename Type, typename Codes, u32 kQuads>
 struct Encoder {
   typedef typename Type::Word Word;
@@ -198,7 +199,8 @@ struct Encoder {
 
   HETCCL_METHOD bool is_encoded(u32 operand) const { return (a.encoded >> operand & 1u) != 0; }
   HETCCL_METHOD bool is_result_encoded() const { return is_encoded(16); }
-  // Where chunk `c` begins in a block: neighbours have neighbouring chunks.
+  // Returns the first element of chunk `c` in a block: neighbouring threads have neighbouring
+  // chunks.
   HETCCL_METHOD u32 first_of(u32 c) const { return (c * lanes + lane) * kChunk; }
   HETCCL_DEVICE u32 codes_offset(u32 first) { return kScaleBytes + first * Codes::kBits / 8; }
   HETCCL_METHOD const u8* encoded_source(u32 s, u32 block) const {
@@ -248,12 +250,12 @@ struct Encoder {
     for (u32 j = 0; j < kChunk; ++j) sums[j] = sums[j] / a.quotient;
   }
 
-  // How sums become codes: finite ones times `inverse`.
+  // Converts sums to codes: multiplies finite ones by `inverse`.
   struct Scaling {
     float scale, inverse;
     bool finite;
-    bool leaves;  // a residual
-    u32 counter;  // of stochastic codes: the block's first
+    bool leaves;  // writes a residual
+    u32 counter;  // of stochastic codes, at the block's start
   };
   HETCCL_DEVICE u32 largest_of(u32 largest, const float* sums) {
     HETCCL_UNROLL
@@ -273,7 +275,7 @@ struct Encoder {
     scaling.counter = (u32)element * kStep + scramble(a.salt ^ (u32)(element >> 32));
     return scaling;
   }
-  // The codes of a chunk, which begins at element `first` of the block.
+  // Returns the codes of a chunk that begins at element `first` of the block.
   HETCCL_METHOD PackedCodes codes_of(const float* sums, const Scaling& scaling, u32 first) const {
     float values[kChunk];
     HETCCL_UNROLL
@@ -289,7 +291,7 @@ struct Encoder {
       codes.quads[q] = scaling.finite ? Codes::pack(values + q * kQuad) : (typename Codes::Word)0;
     return codes;
   }
-  // Makes a chunk's sums what `codes` lack of them.
+  // Replaces a chunk's sums by what `codes` lack of them.
   HETCCL_DEVICE void keep_lost(float* sums, PackedCodes codes, const Scaling& scaling) {
     float values[kChunk];
     unpack(codes, values);
@@ -304,7 +306,7 @@ struct Encoder {
   }
 };
 
-// Whole blocks whose operands are aligned.
+// Encodes whole blocks whose operands are aligned.
 template <typename Type, typename Codes, u32 kChunks>
 struct WholeBlocks {
   typedef Encoder<Type, Codes, 4 / sizeof(typename Type::Word)> E;  // 16 bytes a chunk
@@ -319,7 +321,7 @@ struct WholeBlocks {
       *(typename E::Packed*)(to + e.first_of(c)) = chunk.packed;
     }
   }
-  // A block's elements, as they are loaded.
+  // A block's elements as loaded.
   struct Plain {
     typename E::Chunk chunks[kChunks];
     HETCCL_METHOD Plain(const E& e, const typename E::Word* from) {
@@ -367,7 +369,7 @@ struct WholeBlocks {
     if (kResidual) store_words(e, e.residual(block), sums);
   }
 
-  // All is loaded before anything is stored: the result may be a source.
+  // Loads everything before storing, because the result may be a source.
   template <typename First>
   HETCCL_DEVICE void reduce_block(const E& e, u32 block, const First& first) {
     Sums sums;
@@ -380,7 +382,7 @@ struct WholeBlocks {
     if (!e.is_result_encoded()) return store_words(e, e.plain_result(block), sums);
     e.has_residual() ? store_encoded<true>(e, block, sums) : store_encoded<false>(e, block, sums);
   }
-  // The next block's first source is loaded while this block is reduced.
+  // Loads the next block's first source while this block is reduced.
   template <typename First>
   HETCCL_DEVICE void reduce_blocks(const E& e, u32 n_blocks, u32 group, u32 groups) {
     if (group >= n_blocks) return;
@@ -403,7 +405,7 @@ struct WholeBlocks {
   }
 };
 
-// Any block: its last elements may be missing, and its operands lie anywhere.
+// Encodes any block: its end may be missing, and its operands may be unaligned.
 template <typename Type, typename Codes>
 struct AnyBlock {
   typedef Encoder<Type, Codes, 1> E;
@@ -422,7 +424,7 @@ struct AnyBlock {
     return {{(typename Codes::Word)codes}};
   }
 
-  // The elements of chunk `c` in a block of `n`.
+  // Returns the number of elements of chunk `c` in a block of `n`.
   HETCCL_DEVICE u32 length_of(const E& e, u32 n, u32 c) {
     const u32 first = e.first_of(c);
     return first >= n ? 0 : n - first < kQuad ? n - first : kQuad;
@@ -497,7 +499,7 @@ struct AnyBlock {
   }
 };
 
-// Not inline: what it keeps in memory would keep what whole blocks have in registers there, too.
+// Not inlined: its arrays in memory would push those of whole blocks out of registers.
 template <typename Type, typename Codes>
 __device__ __noinline__ void reduce_any_blocks(const Arguments& a, u32 first, u32 thread) {
   typedef AnyBlock<Type, Codes> Any;
@@ -507,7 +509,7 @@ __device__ __noinline__ void reduce_any_blocks(const Arguments& a, u32 first, u3
     Any::reduce(e, (u32)block);
 }
 
-// Blocks are counted in 32 bits, which is enough for 2^37 elements.
+// Counts blocks in 32 bits, enough for 2^37 elements.
 template <typename Type, typename Codes>
 HETCCL_DEVICE void reduce_encoded(const Arguments& a) {
   typedef WholeBlocks<Type, Codes, kPart * sizeof(typename Type::Word) / 16> Whole;
@@ -518,7 +520,7 @@ HETCCL_DEVICE void reduce_encoded(const Arguments& a) {
   if ((u64)n_whole * a.block < a.count) reduce_any_blocks<Type, Codes>(a, n_whole, thread);
 }
 
-// Registers are enough for 1,024 threads of 16-bit types, and for 512 of 32-bit types.
+// Registers suffice for 1,024 threads with 16-bit types, and for 512 with 32-bit types.
 #define HETCCL_ENCODED(type, Type, format, Codes)                                               \
   extern "C" __global__ void __launch_bounds__(512, sizeof(typename Type::Word) == 2 ? 2 : 1)   \
       hetccl_reduce_encoded_##type##_##format(const HETCCL_GRID_CONSTANT Arguments arguments) { \

@@ -1,4 +1,4 @@
-// Where hipRTC is found: ROCm's wheels and packages keep it beside the runtime.
+// Finds hipRTC: ROCm's wheels and packages keep it next to the runtime.
 #include <filesystem>
 
 #include "device/kernels/compiler.h"
@@ -30,8 +30,8 @@ Result<std::shared_ptr<const Compiler>> load_hiprtc(const std::string& path) {
   const auto names = path.empty() ? hiprtc_places() : std::vector<std::string>{path};
   HETCCL_ASSIGN(DynLib library, DynLib::open(names));
   HETCCL_ASSIGN(auto compiler, find_compiler(std::move(library), "hiprtc", "Code"));
-  // LLVM 21's vectoriser of straight-line code (SLP) makes wrong code of words taken apart:
-  // lanes that it shifts by too much, and so has no use for, reach the result.
+  // LLVM 21's SLP vectoriser miscompiles code that splits words: lanes that it shifts too far,
+  // because it does not need them, reach the result.
   compiler->options = {"--std=c++17", "-ffp-contract=off", "-fno-gpu-flush-denormals-to-zero",
                        "-fhip-fp32-correctly-rounded-divide-sqrt", "-fno-slp-vectorize"};
   return std::shared_ptr<const Compiler>(std::move(compiler));

@@ -8,7 +8,7 @@
 namespace hetccl::device::kernels {
 namespace {
 
-// The type of the same width without a sign.
+// Returns the unsigned type of the same width.
 DataType unsigned_of(DataType type) {
   switch (type) {
     case DataType::Int8:

@@ -1,5 +1,5 @@
 // The device's kernels: one source in the common subset of CUDA and HIP (element.cu, reduce.cu,
-// encoding.cu, steps.cu), carried as text and compiled at run time for the device that is found.
+// encoding.cu, steps.cu), embedded as text and compiled at run time for the device found.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace hetccl::device::kernels {
 
-/// The arguments of a reduction's kernel: the twin of element.cu's.
+/// The arguments of a reduction's kernel: twin of element.cu's.
 struct Arguments {
   void* dst = nullptr;
   const void* srcs[Reduction::kMaxSources] = {};
@@ -32,20 +32,20 @@ struct Arguments {
   void* residual = nullptr;
 };
 
-/// The twins of steps.cu's: short work that one launch does.
+/// Twins of steps.cu's: short work that one launch does.
 struct BatchStep {
   enum class Kind : uint32_t { Wait, Write, Copy, Reduce } kind{};
-  uint32_t value = 0;          ///< of the flag; of a reduction its operator's number
-  const void* word = nullptr;  ///< of the flag
+  uint32_t value = 0;          ///< of the flag; of a reduction, its operator's number
+  const void* word = nullptr;  ///< the flag
 };
 struct Batch {
   static constexpr size_t kMostSteps = 16, kMostWorks = 6;
   BatchStep steps[kMostSteps];
-  Arguments works[kMostWorks];  ///< of copies and reductions, in their order
+  Arguments works[kMostWorks];  ///< of copies and reductions, in order
   uint32_t n_steps = 0;
 };
 
-/// The twin of steps.cu's: copies that one launch does.
+/// Twin of steps.cu's: copies that one launch does.
 struct CopyList {
   static constexpr size_t kMost = 128;
   struct {
@@ -56,34 +56,34 @@ struct CopyList {
   uint32_t n = 0;
 };
 
-inline constexpr unsigned kThreads = 512;  ///< of a block of a reduction, or of a batch
+inline constexpr unsigned kThreads = 512;  ///< per block of a reduction, or of a batch
 inline constexpr size_t kVectorBytes = 16;
 inline constexpr const char* kWaitFlag = "hetccl_wait_flag";    ///< (word, value), one thread
-inline constexpr const char* kWriteFlag = "hetccl_write_flag";  ///< the same
+inline constexpr const char* kWriteFlag = "hetccl_write_flag";  ///< (word, value), one thread
 inline constexpr const char* kCopyList = "hetccl_copy_list";    ///< (CopyList)
-/// The source compiles in parts, each with -DHETCCL_PART=<0 ...>, side by side.
+/// The source compiles in parts, each with -DHETCCL_PART=<0 ...>, in parallel.
 inline constexpr int kParts = 13;
 
-/// The text of the files.
+/// Returns the text of the files.
 std::string_view source();
-/// The kernel that reduces elements of `type` by `op`.
+/// Returns the name of the kernel that reduces elements of `type` by `op`.
 std::string name_of(DataType type, RedOp op);
-/// The kernel of reductions whose operands may be encoded.
+/// Returns the name of the kernel for reductions with encoded operands.
 std::string name_of(DataType type, Format format);
-/// The type whose kernels reduce elements of `type` by `op`: what wraps, or is bitwise, has the
-/// same bits with and without a sign.
+/// Returns the type whose kernels reduce elements of `type` by `op`: wrapping and bitwise operators
+/// give the same bits for signed and unsigned types.
 DataType kind_of(DataType type, RedOp op);
-/// The kernel of batches with reductions of that kind.
+/// Returns the name of the kernel for batches with reductions of that kind.
 std::string batch_name_of(DataType kind);
-/// The operators, as element.cu counts them.
+/// The operators in element.cu's order.
 inline constexpr std::array kOps = {RedOp::Sum,  RedOp::Prod, RedOp::Max,
                                     RedOp::Min,  RedOp::Avg,  RedOp::PreMulSum,
                                     RedOp::Band, RedOp::Bor,  RedOp::Bxor};
-/// The operator's place among them; that behind the last for none of them.
+/// Returns the operator's index; kOps.size() if it is none of them.
 [[nodiscard]] inline size_t place_of(RedOp op) {
   return static_cast<size_t>(std::find(kOps.begin(), kOps.end(), op) - kOps.begin());
 }
-/// `reduction` as its kernel takes it.
+/// Converts `reduction` for its kernel.
 Arguments arguments_of(const Reduction& reduction);
 
 /// The compiled parts, as the device's runtime loads them.

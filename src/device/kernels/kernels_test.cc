@@ -1,5 +1,5 @@
-// The kernels' source, compiled for the host: its arithmetic, tails and alignment against its twin.
-// What differs on a device (the vendor's own conversions) is tests/gpu's.
+// Compiles the kernels' source for the host and compares arithmetic, tails and alignment with its
+// twin. tests/gpu covers the vendor's own conversions.
 #include "device/kernels/kernels.h"
 
 #include <doctest/doctest.h>
@@ -82,7 +82,7 @@ const std::map<std::string, BatchKernel> kBatchKernels = {
     HETCCL_BATCH_ENTRY(bfloat16),    HETCCL_BATCH_ENTRY(float32),    HETCCL_BATCH_ENTRY(float64),
     HETCCL_BATCH_ENTRY(float8_e4m3), HETCCL_BATCH_ENTRY(float8_e5m2)};
 
-// A few small blocks, so that every loop goes round more than once.
+// Uses a few small blocks, so that every loop runs more than once.
 void launch(Kernel kernel, const Arguments& arguments) {
   gridDim = {3};
   blockDim = {8};
@@ -90,7 +90,7 @@ void launch(Kernel kernel, const Arguments& arguments) {
     for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) kernel(arguments);
 }
 
-// One thread after the other, so its steps must not need each other.
+// Runs one thread after the other, so its steps must not depend on each other.
 void launch_batch(const Arguments& arguments, const ReductionCase& test) {
   namespace kernels = hetccl::device::kernels;
   const auto kernel =
@@ -116,7 +116,7 @@ void run(const ReductionCase& test, bool in_batch) {
   namespace kernels = hetccl::device::kernels;
   const size_t element = hetccl::size_of(test.type);
   const hetccl::fake::Expected expected = hetccl::fake::expected_of(test);
-  // As allocations are: aligned, so that offsets are what makes the difference.
+  // Aligned like allocations, so that only offsets make the difference.
   std::vector<std::vector<uint4>> memory(test.srcs.size() + 1);
   hetccl::Reduction r = test.reduction();
   for (size_t s = 0; s < test.srcs.size(); ++s) {

@@ -1,5 +1,5 @@
-// Where NVRTC is found, and its calls. Python's wheels keep it in a folder of their own, which
-// nothing but their loader knows: it is looked for beside what that loader has loaded.
+// Finds NVRTC and its calls. Python's wheels keep it in folders that only their loader knows, so it
+// is searched next to the libraries that this loader has loaded.
 #include <algorithm>
 #include <filesystem>
 
@@ -39,7 +39,7 @@ std::vector<std::string> nvrtc_places() {
   return places;
 }
 
-// NVRTC looks for its builtins by name alone: a copy in memory is found wherever it came from.
+// NVRTC finds its builtins by name only, so load them first, from any place.
 void load_builtins(const std::string& path, std::vector<DynLib>& libraries) {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(fs::path(path).parent_path(), failure)) {

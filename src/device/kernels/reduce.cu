@@ -1,4 +1,4 @@
-// The device's half of base/reduce.h, bit for bit. Every kernel is named
+// The device's half of base/reduce.h, bit for bit. Kernels are named
 // hetccl_reduce_<type>_<operator>.
 
 template <typename Type, Op op>
@@ -22,7 +22,7 @@ HETCCL_DEVICE typename Type::Word finish(typename Type::Sum sum, const Arguments
   return Type::store(op == Avg ? Type::divide(sum, a) : sum);
 }
 
-// What each source is multiplied by.
+// Returns the factor of each source.
 template <typename Type, Op op>
 HETCCL_DEVICE typename Type::Sum factor_of(const Arguments& a) {
   if (op == Avg) return (typename Type::Sum)a.down;
@@ -48,7 +48,7 @@ HETCCL_DEVICE void reduce_one(const Arguments& a, u64 i, typename Type::Sum fact
   ((Word*)a.dst)[i] = finish<Type, op>(sum, a);
 }
 
-// Elements until all pointers are aligned, or all of them where they never are together.
+// Returns the elements before all pointers are aligned; all elements if they never are together.
 template <typename Word>
 HETCCL_DEVICE u64 head_of(const Arguments& a) {
   const u32 offset = (u32)((u64)a.dst % kVectorBytes);
@@ -58,7 +58,8 @@ HETCCL_DEVICE u64 head_of(const Arguments& a) {
   return alike && head < a.count ? head : a.count;
 }
 
-// Vector `at` of any number of sources. Loads come before the store: `dst` may be a source.
+// Reduces vector `at` of any number of sources. Loads before it stores, because `dst` may be a
+// source.
 template <typename Type, Op op>
 HETCCL_DEVICE void reduce_vector(const Arguments& a, u64 head, u64 at, typename Type::Sum factor) {
   typedef typename Type::Word Word;
@@ -78,7 +79,7 @@ HETCCL_DEVICE void reduce_vector(const Arguments& a, u64 head, u64 at, typename 
   ((uint4*)((Word*)a.dst + head))[at] = vector.whole;
 }
 
-// `kUnroll` vectors of two sources, whose loads are under way at once.
+// Reduces `kUnroll` vectors of two sources, with all loads in flight at once.
 template <typename Type, Op op, int kUnroll>
 HETCCL_DEVICE void reduce_pairs(const Arguments& a, u64 head, u64 at, u64 step,
                                 typename Type::Sum factor) {
@@ -103,7 +104,7 @@ HETCCL_DEVICE void reduce_pairs(const Arguments& a, u64 head, u64 at, u64 step,
   }
 }
 
-// Vectors of words of 32 bits or more are loaded `kMost` at once.
+// Loads up to `kMost` vectors of 32-bit or wider words at once.
 template <typename Type, Op op, int kMost = 4>
 HETCCL_DEVICE void reduce(const Arguments& a) {
   typedef typename Type::Word Word;
@@ -114,13 +115,13 @@ HETCCL_DEVICE void reduce(const Arguments& a) {
   const u64 vectors = (a.count - head) / (kVectorBytes / sizeof(Word));
   u64 at = thread;
   if (a.n_srcs == 2) {
-    // What wide code unrolls into takes long to compile and gains nothing.
+    // Unrolling narrow types more takes long to compile and gains nothing.
     const int kUnroll = sizeof(Word) == 1 ? 1 : sizeof(Word) == 2 ? 2 : kMost;
     for (; at + (kUnroll - 1) * threads < vectors; at += kUnroll * threads)
       reduce_pairs<Type, op, kUnroll>(a, head, at, threads, factor);
   }
   for (; at < vectors; at += threads) reduce_vector<Type, op>(a, head, at, factor);
-  // What is left at both ends, or everything.
+  // The elements at both ends, or all of them.
   const u64 tail = vectors * (kVectorBytes / sizeof(Word));
   for (u64 i = thread; i < a.count - tail; i += threads)
     reduce_one<Type, op>(a, i < head ? i : i + tail, factor);
@@ -131,7 +132,8 @@ HETCCL_DEVICE void reduce(const Arguments& a) {
       hetccl_reduce_##type##_##op(const HETCCL_GRID_CONSTANT Arguments arguments) { \
     reduce<Type, Op>(arguments);                                                    \
   }
-// What wraps, or is bitwise, has the same bits with and without a sign: such kernels exist once.
+// Wrapping and bitwise operators give the same bits for signed and unsigned types, so such kernels
+// exist once.
 #define HETCCL_SIGNED(type, Type)     \
   HETCCL_KERNEL(type, Type, max, Max) \
   HETCCL_KERNEL(type, Type, min, Min) \
@@ -146,7 +148,7 @@ HETCCL_DEVICE void reduce(const Arguments& a) {
   HETCCL_KERNEL(type, Type, bor, Bor)   \
   HETCCL_KERNEL(type, Type, bxor, Bxor)
 
-// In parts, which are compiled side by side; without HETCCL_PART it is all of them.
+// Compiles in parts, in parallel; without HETCCL_PART, all of them.
 #if !defined(HETCCL_PART) || HETCCL_PART == 0
 HETCCL_SIGNED(int8, Int8)
 HETCCL_KERNELS(uint8, Uint8)

@@ -1,5 +1,5 @@
-// Flags, and short work that one launch does: one block, whose threads take the steps together, in
-// their order. Kernels of batches are named hetccl_batch_<type>, by what their reductions reduce.
+// Flags, and short work that one launch does: the threads of one block do the steps together, in
+// order. Batch kernels are named hetccl_batch_<type>, after the type that they reduce.
 
 #if defined(__HIPCC_RTC__)
 HETCCL_DEVICE u32 load_flag(u32* word) {
@@ -21,7 +21,7 @@ HETCCL_DEVICE void store_flag(volatile u32* word, u32 value) {
 HETCCL_DEVICE void rest_a_little() {}
 #endif
 
-// By one thread.
+// Called by one thread.
 HETCCL_DEVICE void wait_flag(u32* word, u32 value) {
   while ((i32)(load_flag(word) - value) < 0) rest_a_little();
   __threadfence_system();
@@ -31,7 +31,7 @@ HETCCL_DEVICE void write_flag(u32* word, u32 value) {
   store_flag(word, value);
 }
 
-// Where streams cannot wait for words and write them.
+// For streams that cannot wait for words or write them.
 #if !defined(HETCCL_PART) || HETCCL_PART == 0
 extern "C" __global__ void hetccl_wait_flag(u32* word, u32 value) {
   wait_flag(word, value);
@@ -41,20 +41,20 @@ extern "C" __global__ void hetccl_write_flag(u32* word, u32 value) {
 }
 #endif
 
-// device/kernels/kernels.h has the twins.
+// Twins are in device/kernels/kernels.h.
 enum StepKind { WaitStep, WriteStep, CopyStep, ReduceStep };
 struct BatchStep {
   u32 kind;   // of StepKind
-  u32 value;  // of the flag; of a reduction its operator
-  u32* word;  // of the flag
+  u32 value;  // of the flag; of a reduction, its operator
+  u32* word;  // the flag
 };
 struct Batch {
   BatchStep steps[16];
-  Arguments works[6];  // of copies and reductions, in their order
+  Arguments works[6];  // of copies and reductions, in order
   u32 n_steps;
 };
 
-// Bytes, as many as `count` says. Several loads are under way at once.
+// Copies `count` bytes, with several loads in flight at once.
 HETCCL_DEVICE void copy_short(const Arguments& a) {
   const u32 kLoads = 4;
   const u64 head = head_of<u8>(a);
@@ -77,7 +77,7 @@ HETCCL_DEVICE void copy_short(const Arguments& a) {
   }
 }
 
-// Many copies, each by one block. device/kernels/kernels.h has the twin.
+// Many copies, each by one block. Twin of device/kernels/kernels.h.
 struct CopyList {
   struct {
     void* dst;
@@ -100,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(512)
 }
 #endif
 
-// A flag is written once all threads have done what comes before it, and what follows a wait begins
-// after it.
+// A flag is written once all threads have done the steps before it. Steps after a wait begin after
+// it.
 template <typename Short>
 HETCCL_DEVICE void run_batch(const Batch& batch) {
   u32 work = 0;

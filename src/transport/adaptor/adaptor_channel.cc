@@ -18,7 +18,7 @@ net::Mac Name::derive(const char* what, const net::Secret& secret,
   return net::authenticate(secret, bytes.data(), bytes.size());
 }
 
-// --- the proof
+// --- Proof of the secret
 
 net::Mac AdaptorChannel::proof_of(int side, const net::Secret& secret) const {
   std::vector<uint8_t> nonces;
@@ -53,7 +53,7 @@ Status AdaptorChannel::prove(const net::Secret& secret, TimePoint deadline, cons
   return {};
 }
 
-// Until so many receives are complete.
+// Waits until that many receives are complete.
 Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLimit& limit,
                              const std::function<void()>& meanwhile) {
   constexpr std::chrono::microseconds kFirstRest{20}, kLongestRest{1000};
@@ -73,7 +73,7 @@ Status AdaptorChannel::await(uint64_t receives, TimePoint deadline, const WaitLi
   }
 }
 
-// --- calls of the adaptor
+// --- Calls of the adaptor
 
 Status AdaptorChannel::send(const void* data, size_t bytes) {
   HETCCL_TRY(
@@ -90,7 +90,8 @@ Status AdaptorChannel::receive(void* data, size_t bytes) {
   return {};
 }
 
-// RemoteError where nothing more will complete; the counts are right also then.
+// Updates the counts. Returns RemoteError if nothing more will complete; the counts are valid even
+// then.
 Status AdaptorChannel::count() {
   uint64_t sends = done_sends_, receives = done_receives_;
   const Status told = ask(core_->part(), "the channel has ended", [&] {
@@ -115,7 +116,7 @@ Status AdaptorChannel::count() {
                told.message().c_str());
 }
 
-// --- messages
+// --- Messages
 
 void AdaptorChannel::post_send(const Parcel& transfer) {
   const std::lock_guard lock(core_->mutex);
@@ -146,7 +147,7 @@ Status AdaptorChannel::expect_header() {
   return {};
 }
 
-// Whether one has come.
+// Takes up the next header. Returns whether one has come.
 Result<bool> AdaptorChannel::take_header() {
   if (done_receives_ < header_at_) return false;
   auto header = decode(header_.data());
@@ -158,7 +159,7 @@ Result<bool> AdaptorChannel::take_header() {
   return true;
 }
 
-// What has arrived meets the first receive.
+// Matches the arrived message to the first receive.
 Status AdaptorChannel::begin_payload() {
   const Parcel& transfer = recvs_.front();
   HETCCL_TRY(check(*arrived_, transfer, name_.peer));
@@ -178,7 +179,7 @@ void AdaptorChannel::finish_receive() {
   ++recvs_completed_;
 }
 
-// Whether anything has changed.
+// Returns whether anything has changed.
 Result<bool> AdaptorChannel::take_all() {
   for (bool moved = false;; moved = true) {
     if (payload_at_ != 0) {
@@ -203,7 +204,7 @@ bool AdaptorChannel::advance() {
     sends_.pop_front();
   const auto taken = take_all();
   if (!taken.ok()) return fail(taken.status());
-  // A message of no bytes is its header, which has come, though its receive may be posted later.
+  // An empty message is complete with its header, though its receive may be posted later.
   const bool holds = arrived_ && arrived_->total == 0;
   if (!ended_.ok() && !holds) return fail(ended_);
   return taken.value() || sends != sends_completed_;

@@ -1,6 +1,6 @@
-// A channel that an adaptor moves. A message is two posts, its header and its payload. The receive
-// of the next header is always posted, so that the next message and the peer's leaving are seen
-// whether or not the engine expects anything.
+// A channel that moves data by an adaptor. Each message is two posts: its header and its payload.
+// The receive of the next header is always posted, so that the next message and the peer's
+// departure are noticed even if the engine expects nothing.
 #pragma once
 
 #include <array>
@@ -16,29 +16,29 @@
 
 namespace hetccl::transport::adaptors {
 
-/// Which channel of the job this is, and who this end is.
+/// Identifies a channel of the job and this end of it.
 struct Name {
   std::string transport;
   uint64_t communicator = 0;
   int self = 0, peer = 0;
   [[nodiscard]] int side() const { return self < peer ? 0 : 1; }
-  /// HMAC(secret, `what` | this channel | `more`), equal at both ends.
+  /// Returns HMAC(secret, `what` | this channel | `more`), equal at both ends.
   [[nodiscard]] net::Mac derive(const char* what, const net::Secret& secret,
                                 const std::vector<uint8_t>& more = {}) const;
 };
 
 class AdaptorChannel final : public Channel {
  public:
-  /// `channel`: the adaptor's, to be closed by this.
+  /// `channel`: the adaptor's channel, which this closes.
   AdaptorChannel(Name name, std::shared_ptr<Core> core, void* channel)
       : name_(std::move(name)), core_(std::move(core)), channel_(channel) {}
   ~AdaptorChannel() override { close(); }
   AdaptorChannel(const AdaptorChannel&) = delete;
   AdaptorChannel& operator=(const AdaptorChannel&) = delete;
 
-  /// Proves to the other end that this one knows `secret`, and waits for its proof. Only then can
-  /// anything be posted; `meanwhile` is called now and then. RemoteError where the other end does
-  /// not know it, or has gone.
+  /// Proves to the peer that this end knows `secret`, and waits for the peer's proof. Nothing may
+  /// be posted before. Calls `meanwhile` now and then. Returns RemoteError if the peer does not
+  /// know `secret`, or has gone.
   Status prove(const net::Secret& secret, TimePoint deadline, const WaitLimit& limit,
                const std::function<void()>& meanwhile);
 
@@ -50,16 +50,16 @@ class AdaptorChannel final : public Channel {
   [[nodiscard]] const Status& status() const override { return status_; }
   void close() override;
 
-  // With the core's mutex held: true where something has changed.
+  // Requires the core's mutex. Returns true if something has changed.
   bool advance();
   bool fail(const Status& why);
 
  private:
   struct Sending {
     std::array<uint8_t, kHeaderBytes> header;
-    uint64_t end = 0;  // complete once the adaptor has sent so many posts
+    uint64_t end = 0;  // complete once the adaptor has sent that many posts
   };
-  // What the ends prove themselves by; the adaptor reads and writes it.
+  // The proofs exchanged by the ends; the adaptor reads and writes this memory.
   struct Proof {
     std::array<std::array<uint8_t, net::kNonceBytes>, 2> nonces;  // by side
     net::Mac mine, theirs;
@@ -81,17 +81,17 @@ class AdaptorChannel final : public Channel {
   const std::shared_ptr<Core> core_;
   void* channel_;  // null once closed
   Status status_;
-  Status ended_;  // as the adaptor says; told once what has come is taken
+  Status ended_;  // the adaptor's error; reported once all received data is taken
   Proof proof_{};
-  uint64_t posted_sends_ = 0, posted_receives_ = 0;  // of the adaptor's
+  uint64_t posted_sends_ = 0, posted_receives_ = 0;  // posts to the adaptor
   uint64_t done_sends_ = 0, done_receives_ = 0;
   uint64_t sends_completed_ = 0, recvs_completed_ = 0;
   uint64_t next_number_ = 0, expected_number_ = 0;
-  std::deque<Sending> sends_;  // not complete; they do not move
-  Fifo<Parcel> recvs_;         // not complete
+  std::deque<Sending> sends_;  // incomplete; elements do not move in memory
+  Fifo<Parcel> recvs_;         // incomplete
   std::array<uint8_t, kHeaderBytes> header_{};
-  uint64_t header_at_ = 0;         // that many receives include the next header
-  uint64_t payload_at_ = 0;        // and the first receive's payload; 0: that is not posted
+  uint64_t header_at_ = 0;         // count of receives that includes the next header
+  uint64_t payload_at_ = 0;        // count that includes the first receive's payload; 0: not posted
   std::optional<Header> arrived_;  // a header whose receive has not begun
 };
 

@@ -23,9 +23,9 @@ using adaptors::Core;
 using adaptors::Part;
 using std::chrono::milliseconds;
 
-constexpr uint8_t kMagic = 'A';             // before the adaptor's own address
-constexpr milliseconds kBeforeAnother{50};  // attempt, after one that met a stranger
-constexpr milliseconds kLastVisits{1'000};  // time for what hetccl has given up to end
+constexpr uint8_t kMagic = 'A';             // precedes the adaptor's own address
+constexpr milliseconds kBeforeAnother{50};  // before the next attempt, after one met a stranger
+constexpr milliseconds kLastVisits{1'000};  // for connects that hetccl has abandoned
 constexpr int kBestScore = 1'000'000;
 
 std::string host_of(const net::SocketAddress& address) {
@@ -35,8 +35,8 @@ std::string host_of(const net::SocketAddress& address) {
   return failed == 0 ? text : "";
 }
 
-// What an attempt to connect needs for as long as the adaptor takes. Shared, since functions are
-// copied.
+// State of a connect that may outlast its caller inside the adaptor. Shared, because std::function
+// copies.
 struct Attempt {
   Attempt(std::shared_ptr<Core> its_core, std::shared_ptr<adaptors::Visits> its_visits,
           adaptors::Name its_name, Address its_address)
@@ -46,7 +46,7 @@ struct Attempt {
         address(std::move(its_address)) {
     visits->begin();
   }
-  // Who waits for visits has the last of the core then.
+  // Release the core first: whoever waits for the visits then owns the last reference.
   ~Attempt() {
     core.reset();
     visits->end();
@@ -86,7 +86,7 @@ class AdaptorTransport final : public Transport {
  public:
   AdaptorTransport(std::string name, std::shared_ptr<Core> core, Address address, const Log& log)
       : name_(std::move(name)), core_(std::move(core)), address_(std::move(address)), log_(log) {}
-  // A thread in an adaptor while the process ends might crash it.
+  // A thread inside an adaptor at the end of the process might crash it.
   ~AdaptorTransport() override { visits_->wait(kLastVisits); }
   AdaptorTransport(const AdaptorTransport&) = delete;
   AdaptorTransport& operator=(const AdaptorTransport&) = delete;
@@ -95,7 +95,7 @@ class AdaptorTransport final : public Transport {
   Result<Address> listen() override { return address_; }
   void connect_later(const PeerId& id, const Address& address, const std::vector<uint8_t>& secret,
                      const WaitLimit& limit, Connected connected) override;
-  // Connects that a peer has begun and this rank has not are the adaptor's, until the peer gives
+  // The adaptor keeps connects that a peer has begun and this rank has not, until the peer gives
   // up.
   void forget(uint64_t /*communicator*/, int /*self*/) override {}
   bool progress() override { return core_->progress(); }
@@ -144,8 +144,9 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::attempt(const Wish& wish) {
   return std::unique_ptr<Channel>(std::move(made).value());
 }
 
-// On a thread of its own: an adaptor's `connect` waits for the peer inside (hetccl/adaptor.h), and
-// peers connect in unlike orders, so that connects on one thread would wait in a circle.
+// Connects on a thread of its own. An adaptor's `connect` blocks until the peer comes
+// (hetccl/adaptor.h), and peers connect in different orders, so a shared thread could wait in a
+// circle.
 void AdaptorTransport::connect_later(const PeerId& id, const Address& address,
                                      const std::vector<uint8_t>& secret, const WaitLimit& limit,
                                      Connected connected) {
@@ -189,7 +190,7 @@ Result<std::unique_ptr<Channel>> AdaptorTransport::connect_now(const PeerId& id,
       log_.info("rank %d and rank %d are connected over %s", id.self, id.peer, name_.c_str());
       return made;
     }
-    // Who has not proven itself ends no connect: it may have been a stranger.
+    // A peer that did not prove itself may be a stranger, so try again.
     const bool final = made.status().code() != ErrorCode::RemoteError || !limit.cancelled().ok();
     if (final || limit.now() + kBeforeAnother >= deadline) {
       return made.status().with(
@@ -209,7 +210,7 @@ int score_adaptor(const adaptor::Adaptor& adaptor, const ChannelEnd& local,
                   const ChannelEnd& peer) {
   const Part& part = *adaptor.transport;
   const bool same_host = local.host == peer.host;
-  // GPUs of one host meet in windows, which only shm has.
+  // GPUs of one host exchange data in windows, which only shm has.
   const bool has_window = same_host && local.shares_memory && peer.shares_memory &&
                           (local.memory == MemoryKind::Device || peer.memory == MemoryKind::Device);
   if (!same_host && (part.calls.capabilities & HETCCL_TRANSPORT_JOINS_HOSTS) == 0) return 0;

@@ -1,4 +1,4 @@
-// Transports that are found at run time: adaptors (hetccl/adaptor.h).
+// Transports found at run time: adaptors (hetccl/adaptor.h).
 #pragma once
 
 #include <memory>
@@ -11,16 +11,16 @@
 
 namespace hetccl::transport {
 
-// Of adaptors that have a transport. None of its calls that may wait for other ranks can hold up
-// the caller beyond a limit.
+// These functions take adaptors that have a transport. A call that may wait for other ranks returns
+// within its limit, even if the adaptor does not.
 
-/// "<name>-<version>": ranks use it with each other where both have it.
+/// Returns "<name>-<version>". Two ranks use the transport if both have this name.
 std::string name_of_transport(const adaptor::Adaptor& adaptor);
 int score_adaptor(const adaptor::Adaptor& adaptor, const ChannelEnd& local, const ChannelEnd& peer);
-/// Whether all that it moves is encrypted.
+/// Returns whether the adaptor encrypts everything that it sends.
 bool encrypts(const adaptor::Adaptor& adaptor);
 
-/// Opened: it listens. Uses HETCCL_SOCKET_IFNAME and HETCCL_SOCKET_FAMILY.
+/// Opens the transport, which listens. Uses HETCCL_SOCKET_IFNAME and HETCCL_SOCKET_FAMILY.
 Result<std::unique_ptr<Transport>> make_adaptor_transport(
     const std::shared_ptr<const adaptor::Adaptor>& adaptor, const Config& config, const Log& log);
 

@@ -1,5 +1,5 @@
-// Adaptors of transports that do wrong: what is refused, what ends, and what is cleaned up. That
-// messages are right, the contract shows (tests/contract/transport_test.cc).
+// Faulty transport adaptors: what is refused, what ends, and what is cleaned up. The contract tests
+// check the messages (tests/contract/transport_test.cc).
 #include "transport/adaptor/adaptor_transport.h"
 
 #include <doctest/doctest.h>
@@ -32,7 +32,7 @@ bool has(const Status& status, const char* part) {
   return status.message().find(part) != std::string::npos;
 }
 
-// For as long as it lives.
+// Sets the fault for as long as it lives.
 struct With {
   explicit With(const TransportFaults& faults) { fake::set_transport_faults(faults); }
   ~With() { fake::set_transport_faults({}); }
@@ -51,7 +51,7 @@ struct Pair {
   std::unique_ptr<Transport> transports[2] = {make().value(), make().value()};
   std::unique_ptr<Channel> channels[2];
 
-  // Each with its secret; the first failure.
+  // Connects both ends, each with its secret. Returns the first failure.
   Status connect(int64_t ms = kPatienceMs, const std::vector<uint8_t>& zero = secret(),
                  const std::vector<uint8_t>& one = secret()) {
     Status told[2];
@@ -67,7 +67,7 @@ struct Pair {
     other.join();
     return told[0].ok() ? told[1] : told[0];
   }
-  // Drives both until `done`.
+  // Drives both ends until `done`.
   void until(const std::function<bool()>& done) {
     const auto end = steady_clock().now() + milliseconds(kPatienceMs);
     while (!done()) {
@@ -157,7 +157,7 @@ TEST_CASE("a cancelled connect ends at once, and the adaptor's soon") {
   CHECK(fake::open_transports() == 0);
 }
 
-// The adaptor joins whoever comes: the proof is what tells.
+// The adaptor connects anyone; only the proof detects a stranger.
 TEST_CASE("who does not know the secret is refused, and does not end a connect") {
   const With with({.takes_anybody = true});
   Pair pair;

@@ -74,7 +74,7 @@ Result<bool> Core::move() {
   return moved != 0;
 }
 
-// The descriptor of a broken adaptor may be readable without end.
+// Stops watching the adaptor's descriptor, because a broken adaptor's may stay readable for ever.
 void Core::look_away() {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
 }

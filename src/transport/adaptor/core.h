@@ -1,4 +1,4 @@
-// The transport that an adaptor has opened, as its channels share it.
+// The transport that an adaptor has opened, shared by its channels.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ using Part = adaptor::Part<hetcclTransportAdaptor>;
 
 class AdaptorChannel;
 
-/// Threads that connect, of which hetccl may have left some inside the adaptor's `connect`.
+/// Counts threads that connect. hetccl may have abandoned some of them inside the adaptor's
+/// `connect`.
 class Visits {
  public:
   void begin() {
@@ -42,11 +43,11 @@ class Visits {
   int n_ = 0;
 };
 
-/// Kept by the transport, its channels, and connects that hetccl has left. The last of them ends
-/// the adaptor's transport.
+/// Shared by the transport, its channels, and abandoned connects. The last owner ends the adaptor's
+/// transport.
 class Core {
  public:
-  /// Opens the transport; `address` is where it listens. `hosts`: IP addresses of this host.
+  /// Opens the transport; sets `address` to where it listens. `hosts`: IP addresses of this host.
   static Result<std::shared_ptr<Core>> open(std::shared_ptr<const Part> part,
                                             const std::vector<std::string>& hosts,
                                             Address& address);
@@ -57,15 +58,15 @@ class Core {
   [[nodiscard]] const Part& part() const { return *part_; }
   [[nodiscard]] void* transport() const { return transport_; }
 
-  /// Moves what can be moved, and takes what has come for all channels.
+  /// Moves data where possible, and takes completions of all channels.
   bool progress();
-  /// The adaptor's share of it alone, for a thread that waits for a channel of its own: the engine
-  /// then looks at the others. With the mutex held.
+  /// Runs only the adaptor's progress, for a thread that connects one channel, and wakes the engine
+  /// for all others. Requires the mutex.
   Status move_for_connect();
   /// Polls readable when `progress` has something to do.
   [[nodiscard]] int poll_fd() const { return epoll_.get(); }
 
-  /// Of the adaptor's calls except `connect`, of channels' state, and of what follows.
+  /// Guards the adaptor's calls except `connect`, the channels' state, and the members below.
   std::mutex mutex;
   std::vector<AdaptorChannel*> channels;  ///< proven and open
   std::atomic<uint64_t> bytes_sent{0};
@@ -81,7 +82,7 @@ class Core {
   Fd epoll_, bell_;
   int watched_ = -1;  // the adaptor's descriptor
   std::atomic<bool> rung_{false};
-  Status failure_;  // of `progress`: told to all channels
+  Status failure_;  // of `progress`; reported to all channels
 };
 
 }  // namespace hetccl::transport::adaptors

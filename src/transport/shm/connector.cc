@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A full mailbox rings nobody when it has room again.
+// Retry interval: a full mailbox does not ring when it has room again.
 constexpr milliseconds kFullMailbox{10};
 constexpr milliseconds kLongestSleep{3'600'000};
 
@@ -40,7 +40,7 @@ struct Connector::Proposal {
   RemoteWaker bell;
   SharedMemory memory;
   Offer offer;
-  int slot = -1;  // of `box`; -1: none was free
+  int slot = -1;  // in `box`; -1: none was free
 };
 
 // A connection that is being made.
@@ -52,7 +52,7 @@ struct Connector::Wait {
   const TimePoint deadline;
   const Connected connected;
   bool prepared = false;
-  std::unique_ptr<Proposal> proposal{};  // at the lower rank, once it is prepared
+  std::unique_ptr<Proposal> proposal{};  // at the lower rank, once prepared
   std::optional<Result<SharedMemory>> outcome{};
 };
 
@@ -100,10 +100,10 @@ Result<std::unique_ptr<Connector::Proposal>> Connector::propose(const Wait& wait
       Proposal{std::move(box), std::move(bell), std::move(memory), offer});
 }
 
-// Its thread waits for this mutex before it looks at anything.
+// The thread waits for this mutex before it looks at anything.
 Status Connector::start() {
   if (serving_) return {};
-  if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
+  if (thread_.joinable()) thread_.join();  // it has released the mutex for good
   HETCCL_ASSIGN(thread_, start_thread("hetccl-shm", [this] {
                   Lock lock(mutex_);
                   serve(lock);
@@ -112,7 +112,7 @@ Status Connector::start() {
   return {};
 }
 
-// Without memory, all that wait learn it.
+// If memory runs out, all waiting connects are told.
 void Connector::serve(Lock& lock) {
   while (!waits_.empty()) {
     Waits ended;
@@ -135,7 +135,7 @@ void Connector::serve(Lock& lock) {
   serving_ = false;
 }
 
-// A segment takes a millisecond to make, in which others may connect.
+// Making a segment takes a millisecond, so the lock is released for other connects.
 void Connector::prepare(Lock& lock) {
   for (const auto& wait : waits_) {
     if (std::exchange(wait->prepared, true) || wait->id.self > wait->id.peer) continue;
@@ -162,7 +162,7 @@ Connector::Waits Connector::look() {
   return ended;
 }
 
-// Whatever this waits for rings the bell, or sets a Cancel.
+// Every event that this waits for rings the bell, or sets a Cancel.
 void Connector::sleep(Lock& lock) {
   std::vector<pollfd> sources{{bell_->fd(), POLLIN, 0}};
   Duration left = kLongestSleep;
@@ -204,7 +204,7 @@ std::optional<Result<SharedMemory>> Connector::outcome_of(Wait& wait) {
     return std::move(mine.memory);
   }
   if (over) {
-    // Should it be taken at this very moment, then the peer's channel is a closed one.
+    // If the peer takes the offer at this moment, it gets a closed channel.
     segment.sides[0].closed.store(1, std::memory_order_release);
     if (mine.slot >= 0) mine.box.withdraw(mine.slot, mine.offer);
     return cancelled.ok() ? error(ErrorCode::Timeout, "it has not answered") : cancelled;
@@ -216,7 +216,8 @@ std::optional<Result<SharedMemory>> Connector::outcome_of(Wait& wait) {
   return {};
 }
 
-// True when the offer is dealt with. One for a communicator that nobody connects in yet stays.
+// Returns true if the offer is dealt with. An offer for a communicator in which nobody connects yet
+// stays.
 bool Connector::accept(const Offer& offer) {
   const Wait* wait = nullptr;
   for (const auto& one : waits_) {
@@ -235,7 +236,7 @@ bool Connector::accept(const Offer& offer) {
 Status Connector::attach(const Offer& offer, const Wait& wait) {
   if (!net::same(offer.proof, prove_offer(offer, wait.secret)))
     return error(ErrorCode::RemoteError, "it does not know this job's secret");
-  // How long the window is to be, who takes the segment knows (ShmTransport::open).
+  // The receiver of the segment checks the window's exact size (ShmTransport::open).
   const bool plausible =
       offer.segment.bytes == sizeof(Segment) ||
       (offer.segment.bytes > kWindowBegin && offer.segment.bytes <= bytes_with(kMaxWindow));

@@ -1,7 +1,7 @@
-// How two ranks of a host come to share a channel's segment. The lower rank makes it and offers it
-// in the higher one's mailbox; the higher one attaches and answers in the segment. Each rings the
-// other's bell then. One thread for all that connect posts, answers and sleeps until its bell
-// rings; it exists only while something connects.
+// Connects two ranks of a host through a shared segment. The lower rank creates the segment and
+// posts an offer to the higher rank's mailbox; the higher rank attaches and answers in the segment.
+// Each then rings the other's bell. One thread serves all connects: it posts, answers, and sleeps
+// until its bell rings. It exists only while something connects.
 #pragma once
 
 #include <functional>
@@ -24,25 +24,26 @@
 
 namespace hetccl::transport::shm {
 
-/// Thread-safe. Offers for a communicator that nobody connects in yet stay in the mailbox.
+/// Thread-safe. Offers for a communicator in which nobody connects yet stay in the mailbox.
 class Connector {
  public:
   /// `waker`: see make_shm_transport.
   Connector(Waker* waker, const Log& log);
-  /// Nobody connects any more.
+  /// Requires that nobody connects any more.
   ~Connector();
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
 
-  /// Where others find this end's mailbox.
+  /// Returns the address of this end's mailbox.
   Result<SharedMemoryAddress> listen();
-  /// The segment that both ends have; where there is none, why.
+  /// Takes the segment that both ends share, or the reason why there is none.
   using Connected = std::function<void(Result<SharedMemory>)>;
-  /// Connects with `id.peer`, whose mailbox is at `peer`, until `limit` ends it. Calls `connected`
-  /// by the thread of all that connect, with no lock held. An error: it never will.
+  /// Connects with `id.peer`, whose mailbox is at `peer`, within `limit`. The connector's thread
+  /// calls `connected` without holding a lock. If this returns an error, `connected` is never
+  /// called.
   Status connect(const PeerId& id, const SharedMemoryAddress& peer, const net::Secret& secret,
                  const WaitLimit& limit, Connected connected);
-  /// As Transport::forget.
+  /// See Transport::forget.
   void forget(uint64_t communicator, int self);
 
  private:
@@ -53,7 +54,7 @@ class Connector {
   using Waits = std::list<std::unique_ptr<Wait>>;
 
   Result<std::unique_ptr<Proposal>> propose(const Wait& wait) const;
-  // The rest with mutex_ held, which those with a `lock` release meanwhile.
+  // Require mutex_. Those that take a `lock` release it meanwhile.
   Status start();
   void serve(Lock& lock);
   void prepare(Lock& lock);
@@ -68,7 +69,7 @@ class Connector {
   std::mutex mutex_;  // guards what follows
   std::unique_ptr<Waker> bell_;
   std::optional<Mailbox> mailbox_;
-  Waits waits_;                           // only the thread takes any out
+  Waits waits_;                           // only the thread removes entries
   std::map<Key, SharedMemory> accepted_;  // segments that their connect() has yet to take
   bool serving_ = false;
   std::thread thread_;

@@ -8,7 +8,7 @@ namespace {
 
 enum SlotState : uint32_t { kFree, kWriting, kFull, kReading };
 
-// Writes the fields of an offer one after the other, so that no padding is authenticated.
+// Hashes the fields of an offer one by one, so that no padding is authenticated.
 net::Mac prove(const char* role, const Offer& offer, const net::Secret& secret) {
   uint8_t text[160] = {};
   size_t length = 0;
@@ -37,7 +37,7 @@ struct Mailbox::Slot {
   Offer offer;
 };
 
-// New shared memory is zero, which is a free slot.
+// New shared memory is zero, which means a free slot.
 struct Mailbox::Layout {
   WakerAddress bell;
   Slot slots[kSlots];

@@ -1,4 +1,4 @@
-// Where other processes of the host leave offers of channels for this transport.
+// Receives offers of channels from other processes of the host.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace hetccl::transport::shm {
 
-/// A channel that `from` has made for `to`. The proof covers all that stands before it.
+/// A channel that `from` has made for `to`. The proof covers all members before it.
 struct Offer {
   uint64_t communicator = 0;
   int32_t from = -1;
   int32_t to = -1;
   SharedMemoryAddress segment;
-  WakerAddress bell;  ///< that the acceptor rings
+  WakerAddress bell;  ///< rung by the acceptor
   uint8_t nonce[32] = {};
   net::Mac proof{};
 };
@@ -28,21 +28,22 @@ struct Offer {
 net::Mac prove_offer(const Offer& offer, const net::Secret& secret);
 net::Mac prove_acceptance(const Offer& offer, const net::Secret& secret);
 
-/// One inbox in shared memory. Any number of processes post; its owner takes.
+/// An inbox in shared memory. Any number of processes post; its owner takes.
 class Mailbox {
  public:
   static constexpr size_t kSlots = 256;
-  /// `bell`: what others ring when they have posted.
+  /// `bell` is rung by senders after a post.
   static Result<Mailbox> create(WakerAddress bell);
   static Result<Mailbox> attach(const SharedMemoryAddress& address);
   [[nodiscard]] SharedMemoryAddress address() const { return memory_.address(); }
   [[nodiscard]] WakerAddress bell() const;
 
-  /// The slot used, or -1 while all are full.
+  /// Returns the slot used; -1: all are full.
   int post(const Offer& offer);
-  /// Takes an offer back that nobody has taken. `offer` tells it from a later one.
+  /// Withdraws an offer that nobody has taken. `offer` distinguishes it from a later one in that
+  /// slot.
   void withdraw(int slot, const Offer& offer);
-  /// Shows every offer to `wants`; those for which it returns true are removed.
+  /// Calls `wants` for every offer, and removes those for which it returns true.
   void take(const std::function<bool(const Offer&)>& wants);
 
  private:

@@ -9,7 +9,7 @@ namespace hetccl::transport::shm {
 
 namespace {
 
-// Both, where the ring's end cuts what is copied.
+// Copies both parts of a range that wraps at the ring's end.
 void copy(const Copy& first, const Copy& second, Crew* crew) {
   if (crew != nullptr) {
     const Copy both[] = {first, second};
@@ -24,8 +24,7 @@ void copy(const Copy& first, const Copy& second, Crew* crew) {
 size_t RingWriter::room(size_t wanted) {
   if (kRingBytes - (written_ - read_) < wanted) {
     const uint64_t read = ring_.read.load();
-    // A counter that ran ahead of what was written, or back, is ignored: the room stays what it
-    // was.
+    // Ignore a counter that exceeds what was written, or goes back: the room stays as it was.
     if (written_ - read <= kRingBytes) read_ = read;
   }
   return kRingBytes - (written_ - read_);

@@ -6,20 +6,21 @@ namespace hetccl::transport::shm {
 
 namespace {
 
-// The other end starts on a piece while this one goes on with the next.
+// Small enough that the reader starts on one piece while the writer continues with the next.
 constexpr size_t kPieceBytes = 64 << 10;
-// The same where a crew copies: several threads are worth while from here on.
+// The piece size for a crew, and the least size for which several threads pay off.
 constexpr size_t kSharedPieceBytes = 256 << 10;
 static_assert(kSharedPieceBytes + kHeaderBytes <= kRingBytes / 2);
-// What a post may move before it returns.
+// The bytes that a post may move before it returns.
 constexpr size_t kPostBudget = 1 << 20;
 
 void spend(size_t* budget, size_t bytes) {
   *budget -= std::min(*budget, bytes);
 }
 
-// How much to copy now, of `wanted`, where there is so much. A crew's piece is awaited whole: where
-// half the ring is empty the writer has room for it, and where it is not, the reader has it.
+// Returns how much of `wanted` to copy now, if `there` bytes are available. A crew copies only
+// whole pieces. That cannot deadlock: if half the ring is empty the writer has room for a piece,
+// otherwise the reader has one to read.
 size_t what_moves(size_t wanted, size_t there) {
   return there < wanted && wanted > kPieceBytes ? 0 : std::min(wanted, there);
 }
@@ -75,7 +76,7 @@ void ShmChannel::post_recv(const Parcel& transfer) {
   if (recvs_.size() == 1) receive(&budget);
 }
 
-// What is no header becomes an error once a receive meets it.
+// Bytes that are no header become an error when a receive is posted.
 std::optional<MessageInfo> ShmChannel::incoming() {
   if (!status_.ok() || !recvs_.empty() || in_.available(kHeaderBytes) < kHeaderBytes) return {};
   uint8_t bytes[kHeaderBytes];
@@ -86,13 +87,14 @@ std::optional<MessageInfo> ShmChannel::incoming() {
 
 bool ShmChannel::progress(size_t* budget) {
   if (!status_.ok() || *budget == 0) return false;
-  // Read before the ring: what the peer wrote before it closed is delivered first.
+  // Read this before the ring, so that data written before the peer closed is delivered first.
   const bool peer_closed = segment().sides[1 - side_].closed.load() != 0;
   bool moved = !sends_.empty() && send(budget);
   if (!recvs_.empty()) moved |= receive(budget);
   if (peer_closed && status_.ok() && !moved) {
     const size_t left = in_.available(kHeaderBytes);
-    // With nothing posted a whole message may still be wanted; half of one never comes to its end.
+    // With no receive posted, a buffered whole header may belong to a message that is still wanted.
+    // Less than a header will never be completed.
     const bool cut = !recvs_.empty() || left < kHeaderBytes;
     if (cut)
       fail(error(ErrorCode::RemoteError, "connection to rank %d closed (by that rank)", peer_));
@@ -164,7 +166,7 @@ bool ShmChannel::receive(size_t* budget) {
 }
 
 bool ShmChannel::begin_message() {
-  // A copy: what is checked must be what is used, and the ring is the other process's to change.
+  // Copy the header out of the ring: the other process could change it after the check.
   uint8_t bytes[kHeaderBytes];
   in_.read(bytes, kHeaderBytes);
   auto header = decode(bytes);
@@ -187,7 +189,7 @@ void ShmChannel::complete_message() {
   received_ = 0;
 }
 
-// Counters, closed and sleeping are sequentially consistent: either the sleeper sees what was
+// Counters, `closed` and `sleeping` are sequentially consistent: either the sleeper sees what was
 // published before this, or this sees that it sleeps.
 void ShmChannel::ring_if_asleep() {
   std::atomic<uint32_t>& sleeping = segment().sides[1 - side_].sleeping;

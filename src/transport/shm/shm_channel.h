@@ -17,10 +17,10 @@ namespace hetccl::transport::shm {
 
 class ShmChannel;
 
-/// What the channels of one transport share; kept alive by whichever goes last.
+/// Shared by the channels of one transport; the last owner frees it.
 struct Channels {
   explicit Channels(std::shared_ptr<Crew> helpers) : crew(std::move(helpers)) {}
-  /// How much to copy at a time where so much of a message is left.
+  /// Returns how much to copy at a time if `left` bytes of the message are left.
   [[nodiscard]] size_t piece_of(size_t left) const;
 
   const std::shared_ptr<Crew> crew;  ///< may be null
@@ -31,7 +31,7 @@ struct Channels {
 
 class ShmChannel final : public Channel {
  public:
-  /// `memory` holds a Segment, whose creator is `side` 0.
+  /// `memory` holds a Segment. `side` 0 is its creator.
   ShmChannel(int peer, int side, SharedMemory memory, RemoteWaker waker,
              std::shared_ptr<Channels> channels);
   ~ShmChannel() override;
@@ -48,9 +48,9 @@ class ShmChannel final : public Channel {
     return {memory_.data() + kWindowBegin, memory_.bytes() - kWindowBegin};
   }
 
-  /// Moves at most `*budget` bytes, which it reduces. True when anything moved.
+  /// Moves at most `*budget` bytes, and subtracts them from it. Returns true if anything moved.
   bool progress(size_t* budget);
-  /// Asks the peer to ring from now on, or no longer.
+  /// Asks the peer to ring after each move, or to stop ringing.
   void set_sleeping(bool sleeping);
 
  private:
@@ -71,13 +71,13 @@ class ShmChannel final : public Channel {
   Status status_;
   RingWriter out_;
   Fifo<Parcel> sends_;
-  bool header_sent_ = false;  // of the first in sends_
-  size_t sent_ = 0;           // payload of it
+  bool header_sent_ = false;  // of sends_.front()
+  size_t sent_ = 0;           // payload bytes of sends_.front()
   uint64_t sends_completed_ = 0;
   RingReader in_;
   Fifo<Parcel> recvs_;
-  bool header_seen_ = false;  // of the first in recvs_
-  size_t received_ = 0;       // payload of it
+  bool header_seen_ = false;  // of recvs_.front()
+  size_t received_ = 0;       // payload bytes of recvs_.front()
   uint64_t recvs_completed_ = 0;
 };
 

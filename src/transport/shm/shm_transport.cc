@@ -17,10 +17,10 @@ using shm::Channels;
 using shm::Segment;
 using shm::ShmChannel;
 
-// What one call of progress() may move: one thread drives many ranks.
+// The bytes that one call of progress() may move, because one thread drives many ranks.
 constexpr size_t kProgressBudget = 1 << 20;
 
-// How the mailbox's address travels.
+// The first byte of an encoded mailbox address.
 constexpr uint8_t kMagic = 'S';
 constexpr size_t kAddressBytes = 1 + sizeof(int32_t) * 2 + sizeof(uint64_t) + 16;
 
@@ -107,7 +107,7 @@ Status ShmTransport::begin(const PeerId& id, const Address& address,
   return connector_.connect(
       id, peer, secret, limit, [this, id, connected = std::move(connected)](auto memory) {
         if (!memory.ok()) return connected(memory.status());
-        // Whoever waits is told in any case.
+        // Report an exception too, because a caller waits.
         connected(make_or_catch([&] { return open(id, std::move(memory).value()); }));
       });
 }
@@ -131,7 +131,8 @@ bool ShmTransport::progress() {
   size_t budget = kProgressBudget;
   bool moved = false;
   for (ShmChannel* channel : channels_->all) moved |= channel->progress(&budget);
-  // Another goes first next time, so that a busy one cannot spend the budget of all for ever.
+  // Start with another channel next time, so that a busy one does not take the whole budget for
+  // ever.
   if (budget == 0 && channels_->all.size() > 1)
     std::rotate(channels_->all.begin(), channels_->all.begin() + 1, channels_->all.end());
   return moved;

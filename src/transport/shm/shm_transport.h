@@ -1,4 +1,4 @@
-// Messages between ranks of one host that are in different clusters: byte rings in shared memory.
+// Messages between ranks of one host in different clusters, by byte rings in shared memory.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ class Crew;
 
 namespace hetccl::transport {
 
-/// Between ranks of one host that share memory.
+/// The score between ranks of one host that share memory.
 inline constexpr int kShmScore = 100;
 int score_shm(const ChannelEnd& local, const ChannelEnd& peer);
 
-/// `waker` is what the caller sleeps on, so that peers can ring it; null where it never sleeps.
-/// `crew` (may be null) takes part in the copies of long messages.
+/// `waker` wakes the caller's thread, so peers can ring it; null: that thread never sleeps. `crew`
+/// (may be null) helps to copy long messages.
 Result<std::unique_ptr<Transport>> make_shm_transport(Waker* waker, const Log& log,
                                                       std::shared_ptr<Crew> crew = nullptr);
 

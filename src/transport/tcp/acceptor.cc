@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Strangers are bounded in number and in time. A rank of the job that is dropped here dials again.
+// Strangers are bounded in number and in time. A rank of the job that is dropped dials again.
 constexpr size_t kMaxVisitors = 256;
 constexpr size_t kAcceptsPerTurn = 64;
 constexpr milliseconds kVisitorPatience{10'000};
@@ -98,7 +98,7 @@ Acceptor::~Acceptor() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Without memory it drops those who have not proven themselves, who dial again, and rests.
+// Out of memory: drops visitors that have not proven themselves, which dial again, and pauses.
 void Acceptor::serve() {
   while (!stop_.load()) {
     try {
@@ -114,7 +114,7 @@ void Acceptor::serve_once() {
   wait();
   drop_abandoned();
   accept_visitors();
-  // One look at all: a system call for each visitor at each turn would be what a flood lives on.
+  // Poll all visitors together: one system call for each would help a flood.
   std::vector<pollfd> entries;
   for (const Visitor& visitor : visitors_) entries.push_back(entry_of(visitor));
   ::poll(entries.data(), entries.size(), 0);
@@ -131,7 +131,7 @@ void Acceptor::serve_once() {
   }
 }
 
-// Until a connection waits, a visitor moves or has had its time, or somebody rings.
+// Waits until a connection comes, a visitor can move or has had its time, or the bell rings.
 void Acceptor::wait() {
   const TimePoint now = steady_clock().now();
   TimePoint until = now + kLongestSleep;
@@ -164,12 +164,12 @@ void Acceptor::accept_visitors() {
     const uint64_t name = next_name_++;
     visitors_.push_back({name, std::move(accepted).value(), net::ListenHandshake(encryption_, true),
                          peer, unproven_.add(name, net::source_of(peer)), steady_clock().now()});
-    // Its hello has mostly come with it.
+    // The hello usually comes with the connection.
     if (!advance(visitors_.back())) visitors_.pop_back();
   }
 }
 
-// Without a pause the waiting connection would keep the thread spinning.
+// Pauses accepting: otherwise the pending connection would keep the thread spinning.
 void Acceptor::pause_accepting(const Status& why) {
   const TimePoint now = steady_clock().now();
   accepts_from_ = now + kAcceptPause;
@@ -179,7 +179,7 @@ void Acceptor::pause_accepting(const Status& why) {
             why.message().c_str());
 }
 
-// Channels that nobody takes any more leave their places to others, while these are short.
+// Frees the places of channels that peers have abandoned, when places are short.
 void Acceptor::drop_abandoned() {
   const TimePoint now = steady_clock().now();
   std::lock_guard lock(mutex_);
@@ -196,7 +196,8 @@ void Acceptor::drop_abandoned() {
   });
 }
 
-// False where all are proven. Reads before it drops: the proof may have come.
+// Drops an unproven visitor; reads from it first, because its proof may have come. Returns false if
+// all are proven.
 bool Acceptor::drop_one(const char* why) {
   const auto name = unproven_.next_to_drop();
   if (!name) return false;
@@ -209,13 +210,13 @@ bool Acceptor::drop_one(const char* why) {
   return true;
 }
 
-// A parked visitor speaks our protocol, and nobody here connects within its communicator: mostly a
-// peer that is early, and dials again.
+// Notes why a visitor is dropped. A parked one speaks the protocol but its communicator is unknown
+// here: usually a peer that is early, and dials again.
 void Acceptor::refuse(const Visitor& visitor, const std::string& why) {
   if (!visitor.handshake.parked()) refusals_.add(visitor.peer.text(), why);
 }
 
-// False when the visitor is to be dropped: it failed, or has become a stream.
+// Returns false if the visitor is to be removed: it failed, or became a stream.
 bool Acceptor::advance(Visitor& visitor) {
   net::HandshakeState state;
   {
@@ -254,9 +255,9 @@ void Acceptor::forget(uint64_t communicator, int self) {
   ring(bell_);  // a visitor may wait for room
 }
 
-// Known while any thread connects within that communicator: its ranks may come in any order. Who is
-// accepted takes it that its channel lives: without room for it a visitor stays parked, and dials
-// again. With the mutex held.
+// Returns the key of a hello's communicator; null: unknown. It is known while any thread connects
+// in the communicator, because ranks come in any order. An accepted peer believes that its channel
+// exists; so without room the visitor stays parked and dials again. Requires the mutex.
 const net::Key* Acceptor::key_of(const net::Hello& hello) const {
   if (hello.purpose != purpose_) return nullptr;
   const net::Key* known = nullptr;

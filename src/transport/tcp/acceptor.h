@@ -1,6 +1,6 @@
-// Accepts what peers dial. One thread serves the listener for as long as it listens: also while no
-// rank connects, strangers are timed out and leave the backlog to peers. It sleeps while nobody
-// comes.
+// Accepts connections that peers dial. One thread serves the listener all the time, also while no
+// rank connects: it times strangers out, so that they do not fill the backlog. It sleeps while
+// nobody dials.
 #pragma once
 
 #include <poll.h>
@@ -24,16 +24,15 @@
 
 namespace hetccl::transport::tcp {
 
-/// net::Hello::purpose of this transport, and of those that use its connections for their own.
+/// Values of net::Hello::purpose: for this transport, and for those that build on its connections.
 inline constexpr uint32_t kPurpose = 2, kPurposeOfVerbs = 3, kPurposeOfNcclNet = 4;
 
 class Acceptor {
  public:
-  /// How many channels peers may have dialled that this process has not taken.
+  /// The maximum number of channels that peers have dialled and this process has not taken.
   static constexpr size_t kMaxAdmitted = 1024;
-  /// `streams`: of each channel. `encryption`: null for plain connections. Peers that dial while
-  /// `max_admitted` channels wait are not accepted until there is room, or this process awaits
-  /// them.
+  /// `streams`: per channel. `encryption`: null for plain connections. While `max_admitted`
+  /// channels wait, a peer is not accepted unless there is room or this process awaits it.
   static Result<std::unique_ptr<Acceptor>> start(net::Listener listener, uint32_t streams,
                                                  net::Encryption encryption, const Log& log,
                                                  size_t max_admitted = kMaxAdmitted,
@@ -42,14 +41,14 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  /// What those who dial have to say that they come for.
+  /// Returns the purpose that a dialling peer must state.
   [[nodiscard]] uint32_t purpose() const { return purpose_; }
 
-  /// One thread inside connect(). While it lives, peers of its communicator can prove themselves,
-  /// and not only the one it waits for: ranks come in any order.
+  /// A thread inside connect(). While it lives, all peers of its communicator can prove themselves,
+  /// not only the one it waits for, because ranks come in any order.
   class Expectation {
    public:
-    /// `id` outlives it.
+    /// `id` must outlive it.
     Expectation(Acceptor& acceptor, const PeerId& id, const net::Secret& secret);
     ~Expectation();
     Expectation(const Expectation&) = delete;
@@ -59,8 +58,7 @@ class Acceptor {
     [[nodiscard]] const net::Key& key() const { return key_; }
     /// Polls readable once `take` has something.
     [[nodiscard]] int fd() const { return bell_.get(); }
-    /// The wires of the channel that the peer has dialled, in the order of their numbers, once all
-    /// are there.
+    /// Returns the wires of the peer's channel in the order of their numbers, once all have come.
     std::optional<std::vector<net::Wire>> take();
 
    private:
@@ -71,13 +69,13 @@ class Acceptor {
     const Fd bell_;
   };
 
-  /// Drops what peers have dialled for rank `self` of `communicator` and it has not taken.
+  /// Drops channels that peers dialled for rank `self` of `communicator` and that it has not taken.
   /// Thread-safe.
   void forget(uint64_t communicator, int self);
 
  private:
   using Key = std::tuple<uint64_t, int, int>;  // communicator, self, peer
-  // An accepted connection whose other end has not proven itself yet.
+  // An accepted connection whose peer has not proven itself yet.
   struct Visitor {
     uint64_t name = 0;
     Fd fd;
@@ -114,13 +112,13 @@ class Acceptor {
   const uint32_t purpose_;
   std::atomic<bool> stop_{false};
 
-  // The thread's own.
-  net::Crowd unproven_;  // of visitors_
+  // Used by the thread only.
+  net::Crowd unproven_;  // in visitors_
   Visitors visitors_;    // oldest first
   uint64_t next_name_ = 0;
-  TimePoint accepts_from_{};    // not before: descriptors had run out
-  TimePoint complains_from_{};  // of that, and not before
-  TimePoint drops_from_{};      // what peers have abandoned
+  TimePoint accepts_from_{};    // earliest time, after descriptors had run out
+  TimePoint complains_from_{};  // earliest time of the next complaint about that
+  TimePoint drops_from_{};      // when to drop channels that peers have abandoned
   net::Refusals refusals_;
 
   std::mutex mutex_;  // guards what follows

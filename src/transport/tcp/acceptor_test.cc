@@ -1,4 +1,4 @@
-// An acceptor with little room for the channels that peers dial and this process has not taken.
+// An acceptor with little room for channels that peers dialled and this process has not taken.
 #include "transport/tcp/acceptor.h"
 
 #include <doctest/doctest.h>
@@ -38,7 +38,7 @@ struct Fixture {
     REQUIRE(started.ok());
     acceptor = std::move(started).value();
   }
-  /// Dials as that peer until it is accepted, as ranks do, and says who it is.
+  /// Dials as that peer until it is accepted, as ranks do, and sends the peer's number.
   net::Wire dial(int peer) const {
     const net::Hello hello{kPurpose, 0, kCommunicator, peer, kSelf};
     for (const TimePoint deadline = soon(); steady_clock().now() < deadline;) {
@@ -52,7 +52,7 @@ struct Fixture {
     }
     return {};
   }
-  /// Takes the channel of that peer; whether it lives, and is that peer's.
+  /// Takes that peer's channel. Returns whether it lives and is the peer's.
   bool take(int peer) const {
     const PeerId id{kCommunicator, kSelf, peer};
     Acceptor::Expectation expectation(*acceptor, id, secret);
@@ -77,7 +77,8 @@ TEST_CASE("peers that there is no room for wait, and none that was accepted is d
   constexpr int kPeers = 6;
   Fixture f(kRoom);
   const PeerId other{kCommunicator, kSelf, kPeers + 1};
-  const Acceptor::Expectation known(*f.acceptor, other, f.secret);  // of the communicator's secret
+  const Acceptor::Expectation known(*f.acceptor, other, f.secret);  // makes the communicator's
+                                                                    // secret known
   std::vector<net::Wire> dialled(kPeers + 1);
   std::atomic<size_t> accepted{0};
   std::vector<fake::Thread> peers;
@@ -99,7 +100,7 @@ TEST_CASE("channels that their peers have closed, or that are forgotten, leave t
   CHECK(f.dial(1).valid());  // and closes
   const net::Wire second = f.dial(2);
   CHECK(second.valid());
-  // The acceptor tells a peer first, and admits its channel soon after: `forget` finds it then.
+  // The acceptor answers the peer first, and admits its channel soon after; `forget` must find it.
   std::atomic<bool> dialled = false;
   fake::Thread third([&] {
     CHECK(f.dial(3).valid());

@@ -8,8 +8,8 @@ namespace {
 
 constexpr uint8_t kMagic = 'T';
 constexpr size_t kPrefixBytes = 3;  // magic, streams, number of addresses
-// Of each address: itself, bits of its prefix, Mbit/s (big endian), length of the card's name,
-// which follows, filled up with zeros.
+// Each address is: itself, prefix bits, Mbit/s (big endian), length of the NIC's name, and the
+// name, padded with zeros.
 constexpr size_t kRateAt = net::SocketAddress::kEncodedBytes + 1;
 constexpr size_t kNameAt = kRateAt + 4 + 1;
 constexpr size_t kEach = kNameAt + kMaxCardName;
@@ -24,7 +24,7 @@ void encode(const CardOf& card, uint8_t* out) {
   std::copy_n(card.name.begin(), length, out + kNameAt);
 }
 
-// False where it is none. A name is printable: errors show it.
+// Returns false if `in` is no NIC. Names must be printable, because errors show them.
 bool decode(const uint8_t* in, CardOf* card) {
   const size_t length = in[kNameAt - 1];
   if (in[kRateAt - 1] > kMostPrefixBits || length > kMaxCardName) return false;

@@ -16,9 +16,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A listener that lives has answered by then, or dropped us.
+// A live listener has answered or dropped the dialler by then.
 constexpr milliseconds kDialPatience{12'000};
-// A peer that does not connect yet drops us for as long as it takes: asked less and less often.
+// Pauses between dials: a peer that does not connect yet drops every dial, so dial less and less
+// often.
 constexpr milliseconds kFirstRedial{20}, kLongestRedial{250};
 constexpr milliseconds kLongestPause{3'600'000};
 
@@ -27,7 +28,7 @@ constexpr milliseconds kLongestPause{3'600'000};
 // One stream that is being dialled.
 struct Connector::Dial {
   [[nodiscard]] bool done() const { return wire.valid(); }
-  /// Why it is not.
+  /// Returns why it is not connected.
   [[nodiscard]] std::string why() const {
     return refusal.ok() ? "it has not answered" : refusal.message();
   }
@@ -35,10 +36,10 @@ struct Connector::Dial {
   std::optional<net::Connecting> connecting;
   Fd fd;
   std::optional<net::DialHandshake> handshake;
-  TimePoint since{};  // of the handshake
+  TimePoint since{};  // start of the handshake
   milliseconds pause = kFirstRedial;
-  TimePoint again{};  // not to be dialled before
-  Status refusal;     // the last
+  TimePoint again{};  // earliest next dial
+  Status refusal;     // the last one
   net::Wire wire;
 };
 
@@ -58,7 +59,7 @@ struct Connector::Attempt {
       dials.emplace_back().routes = std::move(routes);
   }
   [[nodiscard]] bool dials_itself() const { return id.self < id.peer; }
-  /// A stream that is being dialled: one that was refused, where there is one; else null.
+  /// Returns a stream that is being dialled, preferably one that was refused; null: none.
   [[nodiscard]] const Dial* waiting() const {
     const Dial* found = nullptr;
     for (const Dial& one : dials) {
@@ -114,16 +115,16 @@ Status Connector::connect(const PeerId& id, const Endpoint& peer, const net::Sec
   return {};
 }
 
-// Its thread waits for this mutex before it looks at anything.
+// The thread waits for this mutex before it looks at anything.
 Status Connector::start() {
   if (serving_) return {};
-  if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
+  if (thread_.joinable()) thread_.join();  // it has released the mutex for good
   HETCCL_ASSIGN(thread_, start_thread("hetccl-connect", [this] { serve(); }));
   serving_ = true;
   return {};
 }
 
-// Whether the thread has anything to do.
+// Returns whether the thread has anything to do.
 bool Connector::take_arrived() {
   const std::lock_guard lock(mutex_);
   attempts_.splice(attempts_.end(), arrived_);
@@ -131,7 +132,7 @@ bool Connector::take_arrived() {
   return serving_;
 }
 
-// Without memory, all that connect learn it.
+// If memory runs out, all waiting connects are told.
 void Connector::serve() {
   while (take_arrived()) {
     try {
@@ -164,7 +165,7 @@ void Connector::serve_once() {
   if (!some_ended) sleep(left);
 }
 
-// Until an attempt can go on: whatever it waits for is a descriptor's, or comes by then.
+// Sleeps until an attempt can go on: each waits for a descriptor, or for a time within `longest`.
 void Connector::sleep(Duration longest) {
   std::vector<pollfd> sources{{bell_->fd(), POLLIN, 0}};
   const Cancel* last = nullptr;
@@ -231,8 +232,9 @@ void Connector::remind(const Attempt& attempt) const {
            one.connecting ? net::kReachRemedy : one.why().c_str());
 }
 
-// A card that reaches no other is mostly a cable, or a network that only looks like the peer's. Its
-// next connections try it briefly: they may be many, one after the other.
+// Remembers a NIC that could not reach the peer: a cable fault, or a network that only looks like
+// the peer's. Later connections try it only briefly, because there may be many, one after the
+// other.
 void Connector::note_detour(const Attempt& attempt, const Dial& one) {
   const net::Route& wanted = one.routes.front();
   if (!wanted.from || one.connecting->route().text() == wanted.text()) return;
@@ -243,7 +245,7 @@ void Connector::note_detour(const Attempt& attempt, const Dial& one) {
       attempt.id.peer, wanted.text().c_str(), one.connecting->route().text().c_str());
 }
 
-// Dials the stream if it is to be dialled now, or goes on with it.
+// Dials the stream if it is due, or continues its handshake.
 Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, TimePoint& again) {
   if (one.done()) return {};
   if (!one.fd.valid()) {
@@ -269,8 +271,8 @@ Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, Tim
   return shake_hands(one, now, again);
 }
 
-// A connection that was closed or answered wrongly is dialled again: a stranger may have done so,
-// or a listener that strangers flood. Only one that has proven itself is believed.
+// A connection that was closed or answered wrongly is dialled again: it may have met a stranger, or
+// a listener flooded by strangers. Only a peer that has proven itself is believed.
 Status Connector::shake_hands(Dial& one, TimePoint now, TimePoint& again) {
   const auto state = one.handshake->advance(one.fd.get());
   if (state == net::HandshakeState::Done) one.wire = one.handshake->wire(std::move(one.fd));

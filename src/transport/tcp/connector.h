@@ -1,7 +1,6 @@
-// Makes the authenticated sockets of channels. The lower rank dials, the higher one awaits what its
-// Acceptor accepts, so ranks that connect crosswise never wait for each other in a circle. One
-// thread for all that connect sleeps until one of them can go on; it exists only while something
-// connects.
+// Makes the authenticated sockets of channels. The lower rank dials; the higher one waits for what
+// its Acceptor accepts, so ranks that connect crosswise never wait in a circle. One thread serves
+// all connects and sleeps until one can go on. It exists only while something connects.
 #pragma once
 
 #include <poll.h>
@@ -26,24 +25,24 @@ namespace hetccl::transport::tcp {
 
 class Connector {
  public:
-  /// `own`: where the acceptor listens. `encryption`: null for plain connections. Fails where
-  /// there are no descriptors.
+  /// `own`: where the acceptor listens. `encryption`: null for plain connections. Fails if
+  /// descriptors run out.
   static Result<std::unique_ptr<Connector>> create(std::unique_ptr<Acceptor> acceptor,
                                                    const Endpoint& own, net::Encryption encryption,
                                                    const Log& log);
-  /// Nobody connects any more.
+  /// Requires that nobody connects any more.
   ~Connector();
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
 
-  /// Takes the wires of one channel, in the order of their numbers.
+  /// The wires of one channel, in the order of their numbers.
   using Wires = Result<std::vector<net::Wire>>;
   using Connected = std::function<void(Wires)>;
-  /// Connects with `id.peer` until `limit` ends it, and calls `connected` by the thread of all that
-  /// connect. An error: it never will. Thread-safe.
+  /// Connects with `id.peer` within `limit`. The connector's thread calls `connected`. If this
+  /// returns an error, `connected` is never called. Thread-safe.
   Status connect(const PeerId& id, const Endpoint& peer, const net::Secret& secret,
                  const WaitLimit& limit, Connected connected);
-  /// Drops what peers have dialled for rank `self` of `communicator` and it has not taken.
+  /// Drops channels that peers dialled for rank `self` of `communicator` and that it has not taken.
   /// Thread-safe.
   void forget(uint64_t communicator, int self) { acceptor_->forget(communicator, self); }
 
@@ -55,7 +54,7 @@ class Connector {
 
   Connector(std::unique_ptr<Acceptor> acceptor, Endpoint own, net::Encryption encryption,
             const Log& log, std::unique_ptr<Waker> bell);
-  Status start();  // with mutex_ held
+  Status start();  // requires mutex_
   bool take_arrived();
   void serve();
   void serve_once();
@@ -73,9 +72,9 @@ class Connector {
   const std::string where_;  // own_
   const net::Encryption encryption_;
   const Log log_;
-  const std::unique_ptr<Waker> bell_;  // an attempt has arrived
-  Attempts attempts_;                  // the thread's
-  std::set<std::string> detours_;      // the thread's: cards that reached some peer in vain
+  const std::unique_ptr<Waker> bell_;  // rings when an attempt has arrived
+  Attempts attempts_;                  // used by the thread
+  std::set<std::string> detours_;      // used by the thread: NICs that failed to reach some peer
   std::mutex mutex_;                   // guards what follows
   Attempts arrived_;
   bool serving_ = false;

@@ -52,7 +52,7 @@ Status Control::begin(const PeerId& id, const Path& path, const net::Secret& sec
     return open(std::move(wire));
   };
   return connector_->connect(id, endpoint, secret, limit, [open, connected](auto wires) {
-    // Whoever waits is told in any case.
+    // Report an exception too, because a caller waits.
     connected(make_or_catch([&] { return open(std::move(wires)); }));
   });
 }

@@ -1,5 +1,5 @@
-// Authenticated connections for transports that move their data by other means: over such a
-// connection the ends agree how, and its end tells that the peer has gone.
+// Authenticated connections for transports that move data by other means. The ends set up their
+// channel over the connection, and its end shows that the peer has gone.
 #pragma once
 
 #include <functional>
@@ -16,25 +16,25 @@ namespace hetccl::transport::tcp {
 
 class Control {
  public:
-  /// `transport` is the name for errors, `purpose` one of acceptor.h.
+  /// `transport` is the name in errors, `purpose` one of acceptor.h.
   Control(std::string transport, uint32_t purpose, const Config& config, const Log& log)
       : transport_(std::move(transport)), purpose_(purpose), config_(config), log_(log) {}
 
-  /// Begins to listen. The same address each time.
+  /// Starts to listen. Returns the same address each time.
   Result<Address> listen();
 
-  /// Makes a channel of a connection that is proven.
+  /// Makes a channel from a proven connection.
   using Open = std::function<Result<std::unique_ptr<Channel>>(net::Wire)>;
-  /// How a channel to a peer comes about.
+  /// How to connect to a peer.
   struct Path {
-    Address listener;  ///< what the peer's `listen` has returned
+    Address listener;  ///< the result of the peer's `listen`
     Open open;
   };
-  /// Connects as Transport::connect_later does, then opens the channel. A `path` that is an error
-  /// is told as any other failure. Thread-safe.
+  /// Connects like Transport::connect_later, then opens the channel. An error in `path` is reported
+  /// like any other failure. Thread-safe.
   void connect_later(const PeerId& id, const Result<Path>& path, const net::Secret& secret,
                      const WaitLimit& limit, Transport::Connected connected);
-  /// Transport::forget. Thread-safe.
+  /// See Transport::forget. Thread-safe.
   void forget(uint64_t communicator, int self) {
     if (connector_) connector_->forget(communicator, self);
   }

@@ -11,7 +11,7 @@ namespace hetccl::transport::tcp {
 
 namespace {
 
-// How long to look again before sleeping: about what waking up costs.
+// Spin this long before sleeping: about the cost of a wake-up.
 constexpr auto kSpin = std::chrono::microseconds(20);
 
 }  // namespace

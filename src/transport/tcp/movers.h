@@ -1,5 +1,5 @@
-// Who moves the streams of one transport's channels: whoever drives the engine, and threads beside
-// it, since one core fills no fast network.
+// Threads that move the streams of one transport's channels: the engine's driver, and helpers
+// beside it, because one core cannot fill a fast network.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,16 @@
 
 namespace hetccl::transport::tcp {
 
-/// Thread-safe. Kept alive by the transport and its channels, whichever goes last.
+/// Thread-safe. Shared by the transport and its channels; the last owner frees it.
 class Movers {
  public:
-  /// `liveness`: of the hosts at the other ends (path_watch.h).
+  /// `liveness`: the time within which peers' hosts must answer (path_watch.h).
   static Result<std::shared_ptr<Movers>> create(size_t threads, std::chrono::milliseconds liveness);
   ~Movers();
 
   /// Starts the threads unless they run.
   Status start();
-  /// Of the engine and of each thread; the engine's is the first.
+  /// Returns the number of pollers: the engine's, which is the first, and one for each thread.
   [[nodiscard]] size_t count() const { return pollers_.size(); }
   Poller& poller(size_t index) { return *pollers_[index]; }
   Poller& engine() { return *pollers_.front(); }
@@ -38,7 +38,7 @@ class Movers {
 
   const std::vector<std::unique_ptr<Poller>> pollers_;
   const std::unique_ptr<PathWatch> paths_;
-  std::mutex mutex_;  // of start
+  std::mutex mutex_;  // guards `start`
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };

@@ -39,7 +39,7 @@ void PathWatch::remove(const TcpChannel& channel) {
   watch(!channels_.empty());
 }
 
-// Without channels there is nothing to ask the poller about.
+// Without channels the poller has nothing to check.
 void PathWatch::watch(bool on) {
   if (on == watched_) return;
   constexpr uint32_t kEvents = EPOLLIN;

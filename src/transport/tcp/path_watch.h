@@ -1,5 +1,5 @@
-// Looks, a few times in the time of liveness, whether the hosts of a transport's channels still
-// answer. Only while somebody drives the engine: what nobody waits for may be lost unseen.
+// Checks, a few times per liveness period, that the hosts of a transport's peers still answer. Only
+// runs while the engine is driven, because a loss matters only to someone who waits.
 #pragma once
 
 #include <chrono>
@@ -13,10 +13,10 @@ namespace hetccl::transport::tcp {
 
 class TcpChannel;
 
-/// By the engine's driver, or during a pause of its poller.
+/// Used by the engine's driver, or during a pause of its poller.
 class PathWatch final : public Watched {
  public:
-  /// `engine` is the poller of the engine's driver, and outlives it.
+  /// `engine`, the poller of the engine's driver, must outlive it.
   static Result<std::unique_ptr<PathWatch>> create(Poller& engine,
                                                    std::chrono::milliseconds liveness);
   void add(TcpChannel& channel);

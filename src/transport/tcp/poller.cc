@@ -13,7 +13,7 @@ namespace hetccl::transport::tcp {
 
 namespace {
 
-// What one call of progress() may move: the engine drives other things too.
+// The bytes that one call of progress() may move, because the engine drives other things too.
 constexpr size_t kProgressBudget = 1 << 20;
 
 }  // namespace
@@ -32,7 +32,8 @@ Result<std::unique_ptr<Poller>> Poller::create() {
 bool Poller::progress() {
   const bool rung = rung_.load(std::memory_order_acquire);
   if (!rung && watched_.load(std::memory_order_acquire) == 0) return false;
-  // Mutexes are not fair, and who asks without end would have it always.
+  // Yield to a thread that wants a pause: mutexes are unfair, and a loop of progress() would always
+  // win.
   if (pauses_.load(std::memory_order_seq_cst) > 0) std::this_thread::yield();
   std::lock_guard lock(mutex_);
   size_t budget = kProgressBudget;
@@ -41,8 +42,7 @@ bool Poller::progress() {
   std::array<epoll_event, 64> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   if (ready <= 0) return moved;
-  // Starts elsewhere each time, so that a busy stream cannot spend the budget of all others for
-  // ever.
+  // Start at another stream each time, so that a busy one does not take the whole budget for ever.
   const auto count = static_cast<size_t>(ready);
   const size_t first = turn_++ % count;
   for (size_t i = 0; i < count && budget > 0; ++i) {

@@ -1,4 +1,4 @@
-// The epoll instance of one thread that moves streams: whoever drives the engine, or a mover.
+// The epoll instance of one thread that moves streams: the engine's driver, or a mover.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,16 @@
 
 namespace hetccl::transport::tcp {
 
-/// A place among the descriptors of an epoll instance.
+/// Handles the events of one descriptor.
 class Watched {
  public:
   virtual ~Watched() = default;
-  /// Handles epoll's `events`, at most `*budget` bytes of work, which it reduces. True when
-  /// anything moved.
+  /// Handles epoll's `events`. Does at most `*budget` bytes of work, and subtracts them from it.
+  /// Returns true if anything moved.
   virtual bool on_events(uint32_t events, size_t* budget) = 0;
 };
 
-/// What another thread may have work for.
+/// Receives work from another thread.
 class Kicked {
  public:
   virtual ~Kicked() = default;
@@ -32,11 +32,11 @@ class Poller {
  public:
   static Result<std::unique_ptr<Poller>> create();
 
-  /// Handles what there is, without blocking: true when anything moved, or somebody rang.
+  /// Handles all events without blocking. Returns true if anything moved or the bell rang.
   bool progress();
   /// Polls readable when `progress` has something to do.
   [[nodiscard]] int fd() const { return epoll_.get(); }
-  /// Held where a channel is created or closed: no events or kicks are handled meanwhile.
+  /// Held while a channel is created or closed: no event or kick is handled meanwhile.
   class Pause {
    public:
     explicit Pause(Poller& poller) : poller_(poller) {
@@ -54,15 +54,15 @@ class Poller {
     Poller& poller_;
   };
 
-  /// Has epoll tell `watched` of `events` of `fd`, which it told of `before`; 0: of none. A system
-  /// error in errno where that fails.
+  /// Watches `events` of `fd` for `watched`, instead of the events `before`; 0: none. On failure a
+  /// system error is in errno.
   bool watch(int fd, uint32_t before, uint32_t events, Watched& watched);
 
-  /// Its thread calls `kicked.on_kick` soon. Thread-safe, as is `ring`.
+  /// Makes the poller's thread call `kicked.on_kick` soon. Thread-safe, as is `ring`.
   void kick(Kicked& kicked);
-  /// No longer. During a pause.
+  /// Cancels kicks of `kicked`. Call during a pause.
   void forget(const Kicked& kicked);
-  /// Its thread looks at what it waits for.
+  /// Wakes the poller's thread.
   void ring();
 
  private:
@@ -73,11 +73,11 @@ class Poller {
 
   const Fd epoll_, bell_;
   std::mutex mutex_;             // held while events and kicks are handled
-  std::atomic<int> pauses_{0};   // threads that want it, or have it, for a pause
-  std::atomic<int> watched_{0};  // descriptors: asking about none takes no system call
+  std::atomic<int> pauses_{0};   // threads that wait for a pause, or have one
+  std::atomic<int> watched_{0};  // descriptors; with none, `progress` makes no system call
   size_t turn_ = 0;
-  std::mutex bell_mutex_;          // of what follows, and of what the bell holds
-  std::atomic<bool> rung_{false};  // as the bell is
+  std::mutex bell_mutex_;          // guards the members below, and the bell's content
+  std::atomic<bool> rung_{false};  // true while the bell is rung
   std::vector<Kicked*> kicks_, taken_;
 };
 

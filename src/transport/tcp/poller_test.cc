@@ -32,13 +32,13 @@ TEST_CASE("every kick arrives though its receiver is awake, and leaves a silent 
     fake::Thread kicker([&] {
       for (int i = 0; i < kKicks; ++i) {
         poller->kick(kicked);
-        // Each meets another moment of the receiver's.
+        // Each kick meets the receiver in another state.
         while (i % 3 != 0 && kicked.kicks.load() <= i) std::this_thread::yield();
       }
     });
     for (int idle = 0; kicked.kicks.load() < kKicks;) {
       idle = poller->progress() ? 0 : idle + 1;
-      if (idle > kPatience) std::this_thread::yield();  // to a kicker on the same core
+      if (idle > kPatience) std::this_thread::yield();  // lets a kicker on the same core run
     }
     kicker.join();
     while (poller->progress()) {

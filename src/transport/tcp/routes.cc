@@ -34,17 +34,18 @@ bool are_in_one_subnet(const net::SocketAddress& a, const CardOf& card_a,
                            static_cast<size_t>(bits));
 }
 
-// A card of each end in one subnet: places in their lists of addresses.
+// A NIC of each end in the same subnet, as indices in their lists of addresses.
 struct Pair {
   size_t own = 0, peer = 0;
-  int strangers = 0;  // ends that are no card of their rank
+  int strangers = 0;  // ends whose NIC is not among their rank's
 };
 
 bool has(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Those with the cards of both ranks first; of two cards with several addresses the first pair.
+// Returns pairs of NICs, those of both ranks first. For NICs with several addresses, takes the
+// first pair.
 std::vector<Pair> pairs_between(const Endpoint& own, const Endpoint& peer,
                                 const std::vector<std::string>& own_cards,
                                 const std::vector<std::string>& peer_cards) {
@@ -55,12 +56,12 @@ std::vector<Pair> pairs_between(const Endpoint& own, const Endpoint& peer,
   for (size_t i = 0; i < own.cards.size(); ++i) {
     for (size_t j = 0; j < peer.cards.size(); ++j) {
       const CardOf &mine = own.cards[i], &theirs = peer.cards[j];
-      // This host has that address, too: it is the peer's host, or each host has it.
+      // If this host has that address too, it is the peer's own host, or both hosts have it.
       if (mine.name.empty() || theirs.name.empty() || here.contains(bytes_of(peer.addresses[j])) ||
           !are_in_one_subnet(own.addresses[i], mine, peer.addresses[j], theirs) ||
           !seen.emplace(mine.name, theirs.name).second)
         continue;
-      // The dialler's own card counts for more: its data need not cross the host.
+      // The dialler's NIC weighs more: with its own one, data does not cross the host.
       const int strangers =
           (has(own_cards, mine.name) ? 0 : 2) + (has(peer_cards, theirs.name) ? 0 : 1);
       pairs.push_back({i, j, strangers});
@@ -71,7 +72,7 @@ std::vector<Pair> pairs_between(const Endpoint& own, const Endpoint& peer,
   return pairs;
 }
 
-// Shares streams out among cards.
+// Distributes streams over NICs.
 class Loads {
  public:
   Loads(const Endpoint& own, const Endpoint& peer, const std::vector<Pair>& pairs)
@@ -80,7 +81,8 @@ class Loads {
       return own.cards[pair.own].mbps > 0 && peer.cards[pair.peer].mbps > 0;
     });
   }
-  /// Cards without a stream come first, then what is fastest for one stream more.
+  /// Returns a pair whose NICs have no stream yet; else the pair that is fastest with one more
+  /// stream.
   [[nodiscard]] const Pair& next(const std::vector<Pair>& pairs) {
     const auto worse = [&](const Pair& a, const Pair& b) { return value(a) < value(b); };
     const Pair& best = *std::max_element(pairs.begin(), pairs.end(), worse);
@@ -102,7 +104,7 @@ class Loads {
 
   const Endpoint &own_, &peer_;
   bool known_ = false;
-  std::map<std::pair<int, size_t>, size_t> streams_;  // by end and place
+  std::map<std::pair<int, size_t>, size_t> streams_;  // by end and index
 };
 
 }  // namespace
@@ -126,7 +128,7 @@ std::vector<std::vector<net::Route>> routes_between(const Endpoint& own, const E
     if (!pairs.empty()) {
       const Pair& chosen = loads.next(best);
       of_stream.push_back(route_of(chosen));
-      of_stream.front().patient = true;  // the next would load another card for good
+      of_stream.front().patient = true;  // the next route would overload another NIC for good
       for (const Pair& pair : pairs) {
         if (pair.own != chosen.own || pair.peer != chosen.peer) of_stream.push_back(route_of(pair));
       }

@@ -42,7 +42,7 @@ Endpoint endpoint(const std::vector<At>& ats, uint32_t streams, uint16_t port = 
   return made;
 }
 
-/// The first route of each stream.
+/// Returns the first route of each stream.
 Names firsts(const Endpoint& own, const Endpoint& peer, const Names& own_cards = {},
              const Names& peer_cards = {}) {
   Names texts;
@@ -68,7 +68,7 @@ TEST_CASE("cards meet by subnet, and each has a stream") {
   REQUIRE(routes.size() == 2);
   CHECK(routes[0].front().text() == kFirst);
   CHECK(routes[1].front().text() == kSecond);
-  // Where a card reaches nothing its stream takes another, and at last whatever the system says.
+  // If a NIC reaches nothing, its stream takes another NIC, and finally the system's routes.
   CHECK(net::list_of(routes[1]) == kSecond + ", " + kFirst + ", 10.0.0.2:4000, 10.0.1.2:4000");
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("faster cards have more of the streams, and slow ones one at least") {
   for (const auto& text : firsts(endpoint(own, 5), endpoint(peer, 5))) ++count[text];
   CHECK(count[kFirst] == 4);
   CHECK(count[kSecond] == 1);
-  own[0].mbps = 0;  // unknown: as if all were alike
+  own[0].mbps = 0;  // unknown: treated as equal
   count.clear();
   for (const auto& text : firsts(endpoint(own, 4), endpoint(peer, 4))) ++count[text];
   CHECK(count[kFirst] == 2);
@@ -154,9 +154,9 @@ TEST_CASE("an endpoint keeps what it says of cards, and refuses what is none") {
   };
   CHECK_FALSE(with(20, 129));   // bits of a prefix
   CHECK_FALSE(with(25, 16));    // a name longer than the field
-  CHECK_FALSE(with(26, '\n'));  // not to be shown
+  CHECK_FALSE(with(26, '\n'));  // not printable
   CHECK_FALSE(with(26, '/'));
-  CHECK_FALSE(with(25, 3));  // something behind the name
+  CHECK_FALSE(with(25, 3));  // bytes after the name
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace hetccl::transport::tcp {
 
 namespace {
 
-// The most that one call may read: the engine drives other ranks too.
+// The most that one call may read, because the engine drives other ranks too.
 constexpr size_t kMaxRead = 512 << 10;
 
 }  // namespace

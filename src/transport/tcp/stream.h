@@ -1,5 +1,5 @@
-// One TCP connection of a channel: what is half written to it, half read from it, and which of
-// epoll's events it waits for.
+// One TCP connection of a channel, with its partly written and partly read pieces, and the epoll
+// events that it waits for.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class PieceWriter {
   [[nodiscard]] uint64_t message() const { return message_; }
   [[nodiscard]] size_t header_left() const { return left_header_; }
   void start(const Header& header, const void* payload);
-  /// Writes what the wire takes, in one call. Blocked where the piece is not complete.
+  /// Writes as much as the wire takes, in one call. Returns Blocked if the piece is not complete.
   Io write(net::Wire& wire, size_t* written);
 
  private:
@@ -35,23 +35,23 @@ class PieceWriter {
   uint64_t message_ = 0;
 };
 
-/// What a stream is reading: a small read-ahead for headers and short payloads, and a target in
-/// user memory where everything else goes directly.
+/// The state of reading a stream. A small read-ahead buffer takes headers and short payloads; all
+/// other payload goes straight to user memory.
 class PieceReader {
  public:
   static constexpr size_t kReadAheadBytes = 8192;
-  /// A whole header is buffered, or payload is expected.
+  /// Return whether a whole header is buffered, and whether payload is expected.
   [[nodiscard]] bool has_header() const { return end_ - begin_ >= kHeaderBytes; }
   [[nodiscard]] bool in_payload() const { return left_ > 0; }
   [[nodiscard]] bool empty() const { return begin_ == end_ && left_ == 0; }
   [[nodiscard]] const uint8_t* header() const { return buffer_.data() + begin_; }
-  /// Drops the buffered header; `bytes` of payload follow, to be stored at `target`. Returns how
+  /// Drops the buffered header. `bytes` of payload follow, to be stored at `target`. Returns how
   /// many of them were buffered already.
   size_t begin_payload(void* target, size_t bytes);
-  /// Reads what has come, in one call: payload to its target, the rest into the read-ahead.
-  /// `*payload` is what arrived at the target; `*more` whether there may be more to read now. Not
-  /// to be called while a header is buffered and no payload is expected. Without `from_socket` only
-  /// what waits in this process is read.
+  /// Reads what has arrived, in one call: payload to its target, the rest into the read-ahead
+  /// buffer. Sets `*payload` to the bytes stored at the target, and `*more` if there may be more to
+  /// read. Requires that payload is expected or no header is buffered. Without `from_socket` it
+  /// only reads what is already in this process.
   Io read(net::Wire& wire, bool from_socket, size_t* payload, bool* more);
 
  private:
@@ -73,12 +73,12 @@ struct Share final : Kicked {
   TcpChannel& channel;
   Poller& poller;
   std::vector<std::unique_ptr<Stream>> streams;
-  size_t lane = 0;          // the lowest of its streams
-  size_t next = 0;          // the stream whose turn it is to write
-  bool unfinished = false;  // when it last wrote, more was left to assign
+  size_t lane = 0;          // number of its lowest stream
+  size_t next = 0;          // the stream that writes next
+  bool unfinished = false;  // its last write left unassigned data
 
-  // Guarded by the channel's mutex; who changes them from true kicks.
-  bool idle = true;      // has written all there was
+  // Guarded by the channel's mutex. A thread that changes them from true must kick.
+  bool idle = true;      // has written everything assigned
   bool waiting = false;  // read a header whose receive has not been posted
 };
 
@@ -88,13 +88,13 @@ struct Stream final : Watched {
   bool on_events(uint32_t events, size_t* budget) override;
 
   net::Wire wire;
-  net::Path path;  // of the engine's driver
+  net::Path path;  // the engine's driver watches it
   Share& share;
   const std::string card;  // that it goes by; "": that of all
-  const size_t lane;       // its number among the channel's streams of that card
+  const size_t lane;       // its number among the channel's streams of its NIC
   PieceWriter writer;
   PieceReader reader;
-  uint64_t reading = 0;          // the message that payload belongs to
+  uint64_t reading = 0;          // number of the message whose payload is read
   std::optional<Header> parked;  // a header whose receive has not been posted
   bool full = false;             // the socket took no more: wait for EPOLLOUT
   bool stalled = false;          // readable while parked: EPOLLIN off

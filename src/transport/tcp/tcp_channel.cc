@@ -10,16 +10,16 @@ namespace hetccl::transport::tcp {
 
 namespace {
 
-// Large enough that its header and system call weigh nothing, small enough that a few pieces are
-// always there for every stream.
+// Large enough to make headers and system calls negligible, small enough to give every stream a few
+// pieces.
 constexpr size_t kPieceBytes = 256 << 10;
-// Where cards differ, a piece on the slowest must not outlast what the others carry meanwhile: it
-// takes a millisecond, but no less than this.
+// If NICs differ, a piece on the slowest must not outlast the others' share: a piece takes one
+// millisecond there, but is not smaller than this.
 constexpr size_t kLeastPieceBytes = 64 << 10;
-// From this size on consecutive pieces take turns over the streams; smaller ones stay on one, whose
-// window is warm.
+// Consecutive pieces of at least this size rotate over the streams; smaller ones stay on one
+// stream, whose TCP window is warm.
 constexpr size_t kTurnBytes = 32 << 10;
-// What a post may move before it returns.
+// The bytes that a post may move before it returns.
 constexpr size_t kPostBudget = 1 << 20;
 
 constexpr uint32_t kGone = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
@@ -31,7 +31,7 @@ size_t piece_bytes_for(const std::vector<CardOf>& cards) {
   const auto slower = [](const auto& a, const auto& b) { return a.second < b.second; };
   const int64_t slowest = std::min_element(mbps.begin(), mbps.end(), slower)->second;
   if (slowest == 0) return kPieceBytes;
-  constexpr int64_t kBytesPerMillisecond = 1'000'000 / 8 / 1000;  // of 1 Mbit/s
+  constexpr int64_t kBytesPerMillisecond = 1'000'000 / 8 / 1000;  // at 1 Mbit/s
   return std::clamp(static_cast<size_t>(slowest * kBytesPerMillisecond), kLeastPieceBytes,
                     kPieceBytes);
 }
@@ -65,7 +65,7 @@ TcpChannel::TcpChannel(int peer, std::vector<net::Wire> wires, const std::vector
   const size_t n = std::min(movers_->count(), wires.size());
   for (size_t i = 0; i < n; ++i)
     shares_.push_back(std::make_unique<Share>(*this, movers_->poller(i)));
-  std::map<std::string, size_t> lanes;  // by card
+  std::map<std::string, size_t> lanes;  // by NIC
   for (size_t i = 0; i < wires.size(); ++i) {
     Share& share = *shares_[i % n];
     const std::string card = cards.empty() ? "" : cards[i].name;
@@ -137,7 +137,7 @@ void TcpChannel::share_out(const Parcel& transfer, bool idle) {
   }
 }
 
-// Whether streams of that lane may write now.
+// Returns whether streams of that lane may write now.
 bool TcpChannel::may_write(size_t lane) {
   return has_unassigned() && admits(sends_[unassigned_].transfer, lane);
 }
@@ -157,7 +157,7 @@ bool TcpChannel::assign(Stream& stream) {
   sending.assigned += header.bytes;
   if (sending.assigned < transfer.bytes) return true;
   ++unassigned_;
-  // Shares that it kept out have gone idle.
+  // Shares that were limited by this message's `streams` have gone idle, so kick them.
   if (transfer.streams > 0 && has_unassigned()) share_out(sends_[unassigned_].transfer, true);
   return true;
 }
@@ -166,7 +166,7 @@ bool TcpChannel::assign(Stream& stream) {
 // spent.
 bool TcpChannel::write_all(Share& share, size_t* budget) {
   bool moved = false;
-  size_t refused = 0;  // streams in a row that took nothing
+  size_t refused = 0;  // consecutive streams that took nothing
   while (refused < share.streams.size() && *budget > 0 && !failed()) {
     Stream& stream = *share.streams[share.next];
     if (stream.full || (!stream.writer.active() && !assign(stream))) {
@@ -244,7 +244,7 @@ std::optional<MessageInfo> TcpChannel::incoming() {
   return recvs_.empty() ? next_ : std::nullopt;
 }
 
-// Goes on with streams whose next message had not been posted.
+// Resumes streams that waited for a receive to be posted.
 bool TcpChannel::resume(Share& share, size_t* budget) {
   bool moved = false;
   for (size_t i = 0; i < share.streams.size() && !failed(); ++i) {
@@ -275,8 +275,8 @@ bool TcpChannel::handle_kick(Share& share, size_t* budget) {
   return false;
 }
 
-// Takes what has been read ahead, then (`from_socket`) reads until the socket is empty, the next
-// message has not been posted, or the budget is spent.
+// Takes buffered data, then (with `from_socket`) reads until the socket is empty, the next message
+// has no receive, or the budget is spent.
 bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
   bool moved = false;
   bool more = from_socket;
@@ -290,7 +290,8 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
       moved = true;
     }
     if (!more || stream.ended) break;
-    // Beyond the budget, what has left the socket is still taken: no event would tell of it.
+    // Take data that has left the socket even beyond the budget, because no event would announce
+    // it.
     if (*budget == 0 && !stream.wire.pending()) break;
     size_t payload = 0;
     const Io result = stream.reader.read(stream.wire, *budget > 0, &payload, &more);
@@ -312,8 +313,8 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
   return moved;
 }
 
-// False where the message has not been posted yet (the stream stalls; `*news`: it is the next,
-// which nobody knew), or the channel has failed.
+// Returns false if the message has no receive yet (the stream stalls; `*news`: it is the next
+// message, and was unknown), or if the channel has failed.
 bool TcpChannel::begin_message(Stream& stream, bool* news) {
   if (!stream.parked) {
     auto header = transport::decode(stream.reader.header());
@@ -375,8 +376,8 @@ bool TcpChannel::count_payload(uint64_t message, size_t bytes) {
   return completed != before;
 }
 
-// The peer has closed this stream. What it sent over the others before may still be on its way, so
-// the channel ends with the last of them, or at once where a message was cut.
+// The peer has closed this stream. Earlier data on its other streams may still be on its way, so
+// the channel ends with the last stream, or at once if a message was cut.
 void TcpChannel::end_stream(Stream& stream) {
   stream.ended = true;
   const bool last = streams_left_.fetch_sub(1) == 1;
@@ -394,14 +395,14 @@ bool TcpChannel::on_events(Stream& stream, uint32_t events, size_t* budget) {
 }
 
 bool TcpChannel::handle_events(Stream& stream, uint32_t events, size_t* budget) {
-  if (failed()) {  // by another thread's doing
+  if (failed()) {  // set by another thread
     forget(stream.share);
     return false;
   }
   bool moved = false;
   if ((events & (EPOLLIN | kGone)) != 0) {
     moved = read(stream, budget, true);
-    // Readable still, but its message is not posted: look away until it is.
+    // Stop watching a readable stream until a receive for its message is posted.
     stream.stalled = stream.parked && !moved;
     stream.ending = stream.stalled && (events & kGone) != 0;
   }
@@ -413,13 +414,13 @@ bool TcpChannel::handle_events(Stream& stream, uint32_t events, size_t* budget) 
   return moved;
 }
 
-// Tells epoll what `stream` waits for, where that has changed.
+// Updates the events that epoll watches for `stream`, if they have changed.
 void TcpChannel::watch(Stream& stream) {
   uint32_t wanted = EPOLLRDHUP;
   if (!stream.stalled) wanted |= EPOLLIN;
   if (stream.writer.active() || stream.share.unfinished) wanted |= EPOLLOUT;
-  // Epoll reports a closed connection without end. With nothing to read from it, or nowhere to put
-  // that, it is not watched.
+  // Epoll reports a closed connection for ever. Do not watch it if there is nothing to read, or no
+  // place for the data.
   if (stream.ended || (stream.ending && stream.stalled)) wanted = 0;
   if (wanted == stream.watched) return;
   if (!stream.share.poller.watch(stream.wire.fd(), stream.watched, wanted, stream)) {
@@ -434,7 +435,7 @@ void TcpChannel::watch_all(Share& share) {
   for (size_t i = 0; i < share.streams.size() && !failed(); ++i) watch(*share.streams[i]);
 }
 
-// The engine may sleep, and looks at what the movers have done only when told.
+// Wakes the engine, which does not see the movers' work while it sleeps.
 void TcpChannel::tell_engine(const Share& share) {
   if (&share != shares_.front().get()) movers_->engine().ring();
 }
@@ -483,8 +484,8 @@ void TcpChannel::check_path(TimePoint now, Duration limit) {
   }
 }
 
-// A broken channel is not watched, or it would wake its threads without end: others than this one
-// notice at the next event.
+// Stops watching a broken channel, which would wake its threads for ever. Other threads notice at
+// their next event.
 void TcpChannel::fail(Share& share, Status status) {
   record(std::move(status));
   forget(share);

@@ -1,11 +1,11 @@
-// A channel over several TCP connections. Messages are cut into pieces; whichever stream can take a
-// piece carries it, and its header says where it belongs. Nothing is copied on the way but what the
-// read-ahead caught, and a message that has not been posted stays in the kernel: TCP holds the
-// sender back.
+// A channel over several TCP connections. Messages are cut into pieces. Any stream with room
+// carries a piece, whose header says where it belongs. Payload is read straight to its place,
+// except for the few bytes in the read-ahead buffer. A message without a posted receive stays in
+// the kernel, so TCP's back-pressure stops the sender.
 //
-// The streams are shared out among the engine's driver, which posts, and the transport's movers. A
-// stream belongs to one of them for ever; what all of them touch is the two lists of messages. The
-// driver begins to write at once, and kicks movers where there is more than a piece.
+// The engine's driver, which posts, and the transport's movers share the streams. Each stream
+// belongs to one of them for ever; all of them share only the two lists of messages. The driver
+// starts to write at once, and kicks movers if there is more than one piece.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ namespace hetccl::transport::tcp {
 
 class TcpChannel final : public Channel {
  public:
-  /// `wires` are connected and authenticated; they are watched from now on. `cards`: by which each
-  /// goes, where this host has several; else empty.
+  /// `wires` are connected and authenticated; they are watched from now on. `cards`: the NIC of
+  /// each wire if this host has several, else empty.
   static Result<std::unique_ptr<TcpChannel>> create(int peer, std::vector<net::Wire> wires,
                                                     const std::vector<CardOf>& cards,
                                                     std::shared_ptr<Movers> movers);
@@ -41,14 +41,15 @@ class TcpChannel final : public Channel {
   [[nodiscard]] std::optional<MessageInfo> incoming() override;
   [[nodiscard]] const Status& status() const override { return failed() ? status_ : fine_; }
   void close() override;
-  /// Of that card which has most: Parcel::streams are those of each card.
+  /// Returns the number of streams of the NIC that has most, because Parcel::streams counts per
+  /// NIC.
   [[nodiscard]] size_t streams() const override { return n_lanes_; }
 
-  // Called by the thread that the share or stream belongs to.
+  // Called by the thread that owns the share or stream.
   bool on_events(Stream& stream, uint32_t events, size_t* budget);
   bool on_kick(Share& share, size_t* budget);
-  /// By the engine's driver: fails the channel where the peer's host has acknowledged nothing for
-  /// `limit`, though data is on its way to it.
+  /// Called by the engine's driver. Fails the channel if data is on its way and the peer's host has
+  /// acknowledged nothing for `limit`.
   void check_path(TimePoint now, Duration limit);
 
  private:
@@ -56,19 +57,18 @@ class TcpChannel final : public Channel {
     Parcel transfer;
     size_t assigned = 0;  // bytes given to streams
     size_t written = 0;
-    bool last_written = false;  // a message of no bytes is its header
+    bool last_written = false;  // the header of an empty message is written
   };
   struct Receiving {
     Parcel transfer;
     size_t received = 0;
-    size_t expected = 0;  // payload whose headers have come, and which has not
+    size_t expected = 0;  // payload bytes whose header has come, but not they
     bool header_seen = false;
   };
 
   TcpChannel(int peer, std::vector<net::Wire> wires, const std::vector<CardOf>& cards,
              std::shared_ptr<Movers> movers);
-  // Sending.
-  // With mutex_ held.
+  // Sending. Requires mutex_.
   void share_out(const Parcel& transfer, bool idle);
   [[nodiscard]] bool may_write(size_t lane);
   bool write_all(Share& share, size_t* budget);
@@ -79,11 +79,11 @@ class TcpChannel final : public Channel {
   bool resume(Share& share, size_t* budget);
   bool read(Stream& stream, size_t* budget, bool from_socket);
   bool begin_message(Stream& stream, bool* news);
-  // With mutex_ held: how much of the piece was buffered; whether messages are complete.
+  // Require mutex_. Return how much of the piece was buffered, and whether messages are complete.
   Result<size_t> begin_payload(Stream& stream, const Header& header);
   bool count_payload(uint64_t message, size_t bytes);
   void end_stream(Stream& stream);
-  // Both.
+  // Sending and receiving.
   bool handle_events(Stream& stream, uint32_t events, size_t* budget);
   bool handle_kick(Share& share, size_t* budget);
   void fail_without_memory(Share& share);
@@ -93,28 +93,28 @@ class TcpChannel final : public Channel {
   void watch_all(Share& share);
   void fail(Share& share, Status status);
   void record(Status status);
-  void forget(Share& share);  // its streams are no longer watched
+  void forget(Share& share);  // stops watching its streams
   [[nodiscard]] Status closed(const Stream& stream, const std::string& why) const;
   [[nodiscard]] std::string text_of(const Stream& stream) const;
 
   const int peer_;
   size_t n_lanes_ = 1;
-  const size_t piece_bytes_;  // at most
+  const size_t piece_bytes_;  // upper limit
   const std::shared_ptr<Movers> movers_;
   std::vector<std::unique_ptr<Share>> shares_;  // the engine's is the first
   const Status fine_;
   Status status_;  // written once, before failed_
   Status out_of_memory_;
   std::atomic<bool> failed_{false};
-  std::atomic<int> streams_left_{0};  // not read to the end
+  std::atomic<int> streams_left_{0};  // streams not read to the end
   std::atomic<uint64_t> sends_completed_{0}, recvs_completed_{0};
 
-  std::mutex mutex_;       // guards what follows, and who writes the above
-  Fifo<Sending> sends_;    // not complete, in order
+  std::mutex mutex_;       // guards what follows, and writes of the above
+  Fifo<Sending> sends_;    // incomplete, in order
   size_t unassigned_ = 0;  // index in sends_ of the first with pieces left to assign
-  size_t next_share_ = 0;  // of the movers', whose turn it is to be kicked
+  size_t next_share_ = 0;  // index of the mover's share to kick next
   Fifo<Receiving> recvs_;
-  std::optional<MessageInfo> next_;  // whose receive has not been posted
+  std::optional<MessageInfo> next_;  // a message whose receive has not been posted
 };
 
 }  // namespace hetccl::transport::tcp

@@ -22,23 +22,23 @@ using tcp::Endpoint;
 using tcp::Movers;
 using tcp::TcpChannel;
 
-// Of a stream beside those of other cards: more than one message of a socket's wake-up needs, and
-// half a millisecond's at 2 Gbit/s.
+// The unsent bytes that a stream's socket may hold if there are other NICs: more than one message
+// needs at a wake-up, and half a millisecond at 2 Gbit/s.
 constexpr int kUnsentBytes = 128 << 10;
 
-// By default an eighth of the cores, which are shared with other ranks and the user's threads.
+// Defaults to an eighth of the cores, because other ranks and the user's threads need them too.
 size_t threads_of(const Config& config) {
   if (config.tcp_threads >= 0) return static_cast<size_t>(config.tcp_threads);
   return static_cast<size_t>(std::min(usable_cores() / 8, 4));
 }
 
-// Every thread that moves streams, the engine's too, needs one.
+// Every thread that moves streams, the engine's included, needs a stream.
 uint32_t streams_of(const Config& config) {
   if (config.tcp_streams > 0) return static_cast<uint32_t>(config.tcp_streams);
   return std::max(2U, static_cast<uint32_t>(threads_of(config)) + 1);
 }
 
-// A rank may use all cards of its host: each needs one.
+// A rank may use all NICs of its host; each needs a stream.
 uint32_t streams_for(const Config& config, size_t n_cards) {
   constexpr size_t kMost = 8;
   const uint32_t streams = streams_of(config);
@@ -46,7 +46,7 @@ uint32_t streams_for(const Config& config, size_t n_cards) {
   return std::max(streams, static_cast<uint32_t>(std::min(n_cards, kMost)));
 }
 
-// Of one channel, while it connects: its streams, and the bell that tells when they are there.
+// Descriptors of one channel while it connects: its streams, and the bell.
 size_t descriptors_of(uint32_t streams) {
   return size_t{streams} + 1;
 }
@@ -129,7 +129,7 @@ Status TcpTransport::begin(const PeerId& id, const Address& address,
   HETCCL_TRY(reserve_descriptors(descriptors_of(endpoint.streams)));
   return connector_->connect(
       id, endpoint, secret, limit, [this, peer = id.peer, connected](auto wires) {
-        // Whoever waits is told in any case.
+        // Report an exception too, because a caller waits.
         connected(make_or_catch([&] { return open(peer, std::move(wires)); }));
       });
 }

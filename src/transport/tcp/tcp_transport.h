@@ -1,4 +1,4 @@
-// Messages between hosts: a channel is a few TCP connections over which a message is striped.
+// Messages between hosts: a channel is a few TCP connections, and messages are striped over them.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace hetccl::transport {
 
-/// Between any two ranks, but slower than memory.
+/// The score between any two ranks. Shared memory is faster.
 inline constexpr int kTcpScore = 10;
 int score_tcp(const ChannelEnd& local, const ChannelEnd& peer);
 

@@ -26,7 +26,7 @@ struct GidEntry {
   uint32_t index, port, type, interface_index;
 };
 
-/// struct ibv_device: only the name is read.
+/// struct ibv_device: only the name and the folder in sysfs are read.
 struct Device {
   void* ops[2];
   int node_type, transport_type;

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -13,8 +14,9 @@ namespace hetccl::transport::verbs {
 namespace {
 
 constexpr int kCompletionsPerTurn = 64;
-// The connection carries each end's queue pair, a byte once it receives, and when it closes how
-// many frames and chunks of its own the peer has, and how many of the peer's have arrived.
+// The connection carries each end's greeting, its queue pair, a byte once it receives, and when it
+// closes how many frames and chunks of its own the peer has, and how many of the peer's have
+// arrived.
 constexpr uint8_t kReceiving = 'R';
 constexpr size_t kGoodbyeBytes = 16;
 
@@ -26,24 +28,46 @@ Duration retry_time(const Config& config) {
 
 }  // namespace
 
-VerbsChannel::VerbsChannel(int peer, const Port& port, net::Wire wire, std::shared_ptr<Core> core)
-    : peer_(peer),
-      port_(port),
+VerbsChannel::VerbsChannel(Ends ends, net::Wire wire, std::shared_ptr<Core> core)
+    : ends_(std::move(ends)),
+      peer_(ends_.peer),
       core_(std::move(core)),
       wire_(std::move(wire)),
-      slots_(nullptr, std::free),
-      device_(core_->registry().number_of(*port_.device)) {}
+      slots_(nullptr, std::free) {}
 
-Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(int peer, const Port& port,
-                                                           net::Wire wire,
+Result<std::unique_ptr<VerbsChannel>> VerbsChannel::create(Ends ends, net::Wire wire,
                                                            std::shared_ptr<Core> core) {
   std::unique_ptr<VerbsChannel> made(
-      new VerbsChannel(peer, port, std::move(wire), std::move(core)));
-  HETCCL_TRY(made->prepare());
+      new VerbsChannel(std::move(ends), std::move(wire), std::move(core)));
+  HETCCL_TRY(made->start());
   return made;
 }
 
-Status VerbsChannel::prepare() {
+Status VerbsChannel::start() {
+  const Greeting greeting = greet(ends_);
+  HETCCL_TRY(write_wire(greeting.data(), greeting.size()));
+  const std::lock_guard lock(core_->mutex);
+  HETCCL_TRY(core_->add(*this, wire_.fd()));
+  read_wire();  // what the peer has said may wait in this process, where nothing polls
+  return {};
+}
+
+// Both ends know now what both ends know, and choose the same.
+Status VerbsChannel::choose_port() {
+  Greeting greeting;
+  std::copy_n(from_wire_.begin(), greeting.size(), greeting.begin());
+  from_wire_.erase(from_wire_.begin(), from_wire_.begin() + greeting.size());
+  const Status understood = take_greeting(greeting, ends_);
+  if (!understood.ok()) return defect(understood.message().c_str());
+  const auto pair = choose_pair(ends_);
+  if (!pair) return defect("it has no port that this rank's reach");  // it was there before
+  port_ = core_->ports()[pair->first];
+  device_ = core_->registry().number_of(*port_.device);
+  stage_ = Stage::Meeting;
+  return make_queues().with(format("RDMA to rank %d over %s", peer_, port_.name.c_str()));
+}
+
+Status VerbsChannel::make_queues() {
   constexpr size_t kBytes = kSlots * kSlotBytes;
   slots_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, kBytes)));
   if (slots_ == nullptr) return error(ErrorCode::SystemError, "no memory for an RDMA channel");
@@ -51,19 +75,23 @@ Status VerbsChannel::prepare() {
   bool again = false;
   HETCCL_ASSIGN(slots_region_,
                 port_.device->register_memory(slots_.get(), kBytes, abi::kLocalWrite, &again));
-  HETCCL_ASSIGN(queue_,
-                QueuePair::create(port_, {.sends = kSends, .receives = kReceives, .user = this}));
+  for (uint8_t i = 0; i < ends_.queues; ++i) {
+    const uint32_t sends = i == 0 ? kSends : kGrants, receives = i == 0 ? kReceives : kGrants;
+    HETCCL_ASSIGN(auto queue,
+                  QueuePair::create(port_, {.sends = sends, .receives = receives, .user = this}));
+    queues_.push_back(std::move(queue));
+  }
   if (core_->registry().has_device_memory()) HETCCL_TRY(make_loopback());
   arm();  // an engine that sleeps now has not armed it
   for (uint32_t slot = 0; slot < kReceives; ++slot) HETCCL_TRY(repost(slot));
   for (uint32_t slot = kReceives + kSendSlots; slot-- > kReceives;) free_slots_.push_back(slot);
-  uint8_t address[kQpAddressBytes];
-  encode(queue_->address(), address);
-  HETCCL_TRY(write_wire(address, sizeof address));
-  const std::lock_guard lock(core_->mutex);
-  HETCCL_TRY(core_->add(*this, wire_.fd()));
-  read_wire();  // what the peer has said may wait in this process, where nothing polls
-  return {};
+  std::vector<uint8_t> addresses(queues_.size() * kQpAddressBytes);
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    for (uint32_t n = 0; i > 0 && n < kGrants; ++n)
+      HETCCL_TRY(queues_[i]->post_receive(id_of(Work::Landing, 0)));
+    encode(queues_[i]->address(), addresses.data() + i * kQpAddressBytes);
+  }
+  return write_wire(addresses.data(), addresses.size());
 }
 
 VerbsChannel::~VerbsChannel() {
@@ -73,7 +101,7 @@ VerbsChannel::~VerbsChannel() {
 // The queue pair goes before the memory that it may reach.
 void VerbsChannel::close() {
   const std::lock_guard lock(core_->mutex);
-  if (queue_ == nullptr) return;
+  if (std::exchange(closed_, true)) return;
   core_->remove(*this);
   if (!peer_closed_) core_->unwatch(wire_.fd());
   keep(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_));
@@ -83,7 +111,7 @@ void VerbsChannel::close() {
     put_number(goodbye + 8, arrived_);
     (void)write_wire(goodbye, sizeof goodbye).ok();  // a peer that has gone misses nothing
   }
-  queue_.reset();
+  queues_.clear();
   loopback_.reset();
   for (Chunk& chunk : writes_) release(chunk, core_->writes);
   for (Chunk& chunk : granted_) release(chunk, core_->grants);
@@ -128,11 +156,13 @@ void VerbsChannel::read_wire() {
 }
 
 Status VerbsChannel::take_wire_bytes() {
-  if (stage_ == Stage::Meeting && from_wire_.size() >= kQpAddressBytes) HETCCL_TRY(meet());
+  if (stage_ == Stage::Choosing && from_wire_.size() >= sizeof(Greeting)) HETCCL_TRY(choose_port());
+  if (stage_ == Stage::Meeting && from_wire_.size() >= queues_.size() * kQpAddressBytes)
+    HETCCL_TRY(meet());
   if (stage_ == Stage::Connected && !from_wire_.empty()) {
     if (from_wire_.front() != kReceiving) return defect("it does not say that it receives");
     from_wire_.erase(from_wire_.begin());
-    HETCCL_TRY(explain(queue_->start_sending(core_->config())));
+    for (const auto& queue : queues_) HETCCL_TRY(explain(queue->start_sending(core_->config())));
     stage_ = Stage::Open;
     HETCCL_TRY(send_messages());
   }
@@ -147,49 +177,63 @@ Status VerbsChannel::take_wire_bytes() {
 }
 
 Status VerbsChannel::meet() {
-  const auto theirs = decode_qp(from_wire_.data());
-  if (!theirs.ok()) return defect(theirs.status().message().c_str());
-  from_wire_.erase(from_wire_.begin(), from_wire_.begin() + kQpAddressBytes);
-  HETCCL_TRY(explain(queue_->start_receiving(theirs.value(), core_->config())));
+  for (const auto& queue : queues_) {
+    const auto theirs = decode_qp(from_wire_.data());
+    if (!theirs.ok()) return defect(theirs.status().message().c_str());
+    from_wire_.erase(from_wire_.begin(), from_wire_.begin() + kQpAddressBytes);
+    HETCCL_TRY(explain(queue->start_receiving(theirs.value(), core_->config())));
+  }
   stage_ = Stage::Connected;
   return write_wire(&kReceiving, 1);
 }
 
 void VerbsChannel::arm() {
-  if (armed_ || ended()) return;
-  if (!broken_) keep(queue_->arm());
+  if (armed_ || ended() || queues_.empty()) return;
+  for (const auto& queue : queues_)
+    if (!broken_) keep(queue->arm());
   if (loopback_ != nullptr) keep(loopback_->arm());
   armed_ = true;
 }
 
 void VerbsChannel::take_event(const Device& device, const abi::AsyncEvent& event) {
-  const bool concerned =
-      queue_->is_concerned(event) || (loopback_ != nullptr && loopback_->is_concerned(event));
-  if (port_.device.get() != &device || !concerned) return;
+  if (port_.device.get() != &device || !is_concerned(event)) return;
   broken_ = true;
   if (why_broken_.ok())
     why_broken_ = error(ErrorCode::RemoteError, "RDMA to rank %d over %s failed: %s", peer_,
                         port_.name.c_str(), device.api().event_text(event.type));
 }
 
+bool VerbsChannel::is_concerned(const abi::AsyncEvent& event) const {
+  if (loopback_ != nullptr && loopback_->is_concerned(event)) return true;
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [&](const auto& queue) { return queue->is_concerned(event); });
+}
+
 bool VerbsChannel::progress() {
   if (ended()) return false;
-  const bool moved = (stage_ == Stage::Meeting || broken_ ? false : poll()) | advance();
+  const bool moved = (stage_ < Stage::Connected || broken_ ? false : poll()) | advance();
   look_for_end(moved);
   return moved || ended();
 }
 
 bool VerbsChannel::poll() {
+  bool moved = false;
+  for (const auto& queue : queues_) moved |= poll(*queue);
+  return moved;
+}
+
+bool VerbsChannel::poll(QueuePair& queue) {
   std::array<abi::Wc, 16> completions;
   bool moved = false;
   for (int left = kCompletionsPerTurn; left > 0 && !ended() && !broken_;) {
-    const int n = queue_->poll(completions);
+    const int n = queue.poll(completions);
     if (n < 0) {
       keep(error(ErrorCode::RemoteError, "RDMA to rank %d over %s failed: its device has failed",
                  peer_, port_.name.c_str()));
       return true;
     }
-    for (int i = 0; i < n && !ended(); ++i) keep(handle(completions[static_cast<size_t>(i)]));
+    for (int i = 0; i < n && !ended(); ++i)
+      keep(handle(completions[static_cast<size_t>(i)], queue));
     moved |= n > 0;
     left -= n;
     if (n < static_cast<int>(completions.size())) break;
@@ -197,7 +241,7 @@ bool VerbsChannel::poll() {
   return moved;
 }
 
-Status VerbsChannel::handle(const abi::Wc& completion) {
+Status VerbsChannel::handle(const abi::Wc& completion, QueuePair& queue) {
   if (completion.status != abi::kWcSuccess) {
     note_error(completion);
     return {};
@@ -205,6 +249,12 @@ Status VerbsChannel::handle(const abi::Wc& completion) {
   const auto index = static_cast<uint32_t>(completion.id);
   const auto work = static_cast<Work>(completion.id >> 32U);
   if (work == Work::Arrival) return handle_arrival(completion);
+  if (work == Work::Landing) {
+    ++arrived_;
+    if (completion.opcode != abi::kWcRecvRdmaWithImm) return defect("it sends where it may write");
+    HETCCL_TRY(finish_grant(ntohl(completion.immediate), completion.bytes));
+    return queue.post_receive(completion.id);
+  }
   ++delivered_;
   if (work == Work::Frame)
     finish_frame(index);
@@ -229,7 +279,7 @@ Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
   if (frame.kind == FrameKind::Grant) HETCCL_TRY(accept_grant(decode_grant(bytes + kFrameBytes)));
   if (frame.kind == FrameKind::Grant || frame.kind == FrameKind::Credits) return repost(slot);
   const size_t payload = completion.bytes - kPrefixBytes;
-  const auto read_header = decode(bytes + kFrameBytes);
+  const auto read_header = transport::decode(bytes + kFrameBytes);
   if (!read_header.ok()) return defect(read_header.status().message().c_str());
   const Header& header = read_header.value();
   const bool whole = frame.kind == FrameKind::Whole;
@@ -320,14 +370,14 @@ void VerbsChannel::release(Chunk& chunk, std::atomic<size_t>& under_way) {
 }
 
 Status VerbsChannel::repost(uint32_t slot) {
-  return queue_->post_receive(
+  return queues_.front()->post_receive(
       id_of(Work::Arrival, slot),
       {reinterpret_cast<uintptr_t>(slot_at(slot)), kSlotBytes, slots_region_.local_key()});
 }
 
 // Of a message in the inbox, which was checked when it arrived.
 Header VerbsChannel::header_of(uint32_t slot) const {
-  const auto header = decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
+  const auto header = transport::decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
   return header.ok() ? header.value() : Header{};
 }
 

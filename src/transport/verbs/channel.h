@@ -1,12 +1,14 @@
-// A channel over one reliable queue pair. Short messages travel through registered slots, which the
-// receiver holds until a receive is posted; credits count them. The receiver of a longer one grants
-// parts of the posted memory, and the sender writes there. Memory that the transport does not know
-// is registered for one chunk of one message: whatever the user does with it between messages, no
+// A channel over reliable queue pairs: one for all but the chunks of long messages, which are
+// spread over all there are. Short messages travel through registered slots, which the receiver
+// holds until a receive is posted; credits count them. The receiver of a longer one grants parts of
+// the posted memory, and the sender writes there. Memory that the transport does not know is
+// registered for one chunk of one message: whatever the user does with it between messages, no
 // stale registration can be met. Memory of a device is known, and no host thread touches it: from
 // slots to there its bytes come over a loopback (channel_device.cc).
 //
-// The authenticated connection over which the ends exchange their queue pairs stays open: its end
-// tells that the peer has gone.
+// Over the authenticated connection the ends first say how far their ports are from their devices,
+// by which both choose the same two, then exchange their queue pairs. The connection stays open:
+// its end tells that the peer has gone.
 #pragma once
 
 #include <array>
@@ -19,6 +21,7 @@
 #include "base/fifo.h"
 #include "net/wire.h"
 #include "transport/verbs/core.h"
+#include "transport/verbs/fabric.h"
 #include "transport/verbs/frame.h"
 #include "transport/verbs/loopback.h"
 #include "transport/verbs/queue_pair.h"
@@ -27,16 +30,16 @@
 namespace hetccl::transport::verbs {
 
 /// The upper half of a work request's id; the lower is its slot, or the index of its chunk.
-enum class Work : uint64_t { Arrival = 1, Frame, Chunk };
+enum class Work : uint64_t { Arrival = 1, Frame, Chunk, Landing };
 constexpr uint64_t id_of(Work work, uint32_t index) {
   return static_cast<uint64_t>(work) << 32U | index;
 }
 
 class VerbsChannel final : public Channel, public Watched {
  public:
-  /// `wire` is connected with `peer` and authenticated. Returns before the peer has answered there;
-  /// what is posted meanwhile waits.
-  static Result<std::unique_ptr<VerbsChannel>> create(int peer, const Port& port, net::Wire wire,
+  /// `wire` is connected with the peer and authenticated. `ends.own` are `core`'s ports, with
+  /// distances. Returns before the peer has answered there; what is posted meanwhile waits.
+  static Result<std::unique_ptr<VerbsChannel>> create(Ends ends, net::Wire wire,
                                                       std::shared_ptr<Core> core);
   ~VerbsChannel() override;
 
@@ -58,7 +61,7 @@ class VerbsChannel final : public Channel, public Watched {
   void take_event(const Device& device, const abi::AsyncEvent& event);
 
  private:
-  enum class Stage : uint8_t { Meeting, Connected, Open };
+  enum class Stage : uint8_t { Choosing, Meeting, Connected, Open };
   struct Sending {
     Parcel transfer;
     bool on_device = false;
@@ -101,16 +104,20 @@ class VerbsChannel final : public Channel, public Watched {
     size_t n = 0;
   };
 
-  VerbsChannel(int peer, const Port& port, net::Wire wire, std::shared_ptr<Core> core);
-  Status prepare();
+  VerbsChannel(Ends ends, net::Wire wire, std::shared_ptr<Core> core);
+  Status start();
   // The authenticated connection.
   Status write_wire(const uint8_t* data, size_t bytes);
   void read_wire();
   Status take_wire_bytes();
+  Status choose_port();
+  Status make_queues();
   Status meet();
+  [[nodiscard]] bool is_concerned(const abi::AsyncEvent& event) const;
   // Completions.
   bool poll();
-  Status handle(const abi::Wc& completion);
+  bool poll(QueuePair& queue);
+  Status handle(const abi::Wc& completion, QueuePair& queue);
   Status handle_arrival(const abi::Wc& completion);
   void note_error(const abi::Wc& completion);
   bool advance();
@@ -163,14 +170,16 @@ class VerbsChannel final : public Channel, public Watched {
   [[nodiscard]] Status explain(const Status& status) const;
   [[nodiscard]] Status defect(const char* what) const;
 
+  Ends ends_;
   const int peer_;
-  const Port port_;
   const std::shared_ptr<Core> core_;
+  Port port_;  // once it is chosen
   Status status_;
+  bool closed_ = false;
 
   net::Wire wire_;
   std::vector<uint8_t> from_wire_;
-  Stage stage_ = Stage::Meeting;
+  Stage stage_ = Stage::Choosing;
   bool peer_closed_ = false;
   bool broken_ = false;  // nothing more comes through the queue pair
   Status why_broken_;
@@ -181,10 +190,10 @@ class VerbsChannel final : public Channel, public Watched {
   uint64_t peer_delivered_ = 0, peer_arrived_ = 0;
   TimePoint gives_up_{};  // on what it said; not set while something moves
 
-  // Receives first, then sends.
+  // From here on once the port is chosen. Receives first, then sends.
   std::unique_ptr<uint8_t, void (*)(void*)> slots_;
   Region slots_region_;
-  std::unique_ptr<QueuePair> queue_;
+  std::vector<std::unique_ptr<QueuePair>> queues_;  // the first takes frames, too
   bool armed_ = false;
 
   Fifo<Sending> sends_;
@@ -203,7 +212,7 @@ class VerbsChannel final : public Channel, public Watched {
   Fifo<uint32_t> inbox_;  // slots with messages that no receive has met
   uint32_t owed_ = 0;     // credits to return
   std::array<Chunk, kGrants> granted_;
-  size_t device_;  // the port's, as the registry counts
+  size_t device_ = 0;  // the port's, as the registry counts
   std::unique_ptr<Loopback> loopback_;
   Fifo<LocalCopy> copies_;  // those under way first
   size_t copying_ = 0;      // of copies_

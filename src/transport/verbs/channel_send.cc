@@ -47,7 +47,7 @@ Status VerbsChannel::send_frame(uint32_t slot, FrameKind kind, size_t bytes,
   encode(Frame{kind, std::exchange(owed_, 0)}, slot_at(slot));
   abi::Sge part{reinterpret_cast<uintptr_t>(slot_at(slot)), static_cast<uint32_t>(bytes),
                 slots_region_.local_key()};
-  return queue_->post_send(id_of(Work::Frame, slot), {&part, 1}, nullptr);
+  return queues_.front()->post_send(id_of(Work::Frame, slot), {&part, 1}, nullptr);
 }
 
 Status VerbsChannel::return_credits() {
@@ -96,8 +96,8 @@ Status VerbsChannel::write_chunks() {
     core_->bytes_sent.fetch_add(grant.bytes, std::memory_order_relaxed);
     grants_.pop();
     const QueuePair::Remote remote{grant.address, grant.key, grant.index};
-    HETCCL_TRY(queue_->post_send(id_of(Work::Chunk, grant.index),
-                                 std::span(parts.list).first(parts.n), &remote));
+    HETCCL_TRY(queues_[grant.index % queues_.size()]->post_send(
+        id_of(Work::Chunk, grant.index), std::span(parts.list).first(parts.n), &remote));
   }
   return {};
 }

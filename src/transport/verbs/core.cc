@@ -70,7 +70,8 @@ Result<std::shared_ptr<Core>> Core::create(std::vector<Port> ports, const Config
   if (!epoll.valid()) return system_error("epoll_create1 for RDMA", errno);
   std::shared_ptr<Core> core(new Core(std::move(ports), config, std::move(epoll)));
   if (config.transport.empty())
-    HETCCL_TRY(core->require(kUsualChannels, kUsualChannels * (kChannelLocks + 2 * kChunkLocks)));
+    HETCCL_TRY(
+        core->require(kUsualChannels, kUsualChannels * (core->channel_locks() + 2 * kChunkLocks)));
   else
     HETCCL_TRY(core->reserve(1));
   core->locks_freely_ = verbs::locks_freely(*core->ports_.front().device);
@@ -88,7 +89,7 @@ Core::Core(std::vector<Port> ports, const Config& config, Fd epoll)
 Status Core::reserve(size_t more) {
   const std::lock_guard lock(mutex);
   const size_t channels = channels_.size() + more;
-  return require(channels, channels * kChannelLocks + 2 * kChunkLocks);
+  return require(channels, channels * channel_locks() + 2 * kChunkLocks);
 }
 
 Status Core::require(size_t channels, size_t bytes) {
@@ -97,9 +98,13 @@ Status Core::require(size_t channels, size_t bytes) {
   return too_little_lockable(channels, bytes, lockable_);
 }
 
+size_t Core::channel_locks() const {
+  return kChannelLocks + static_cast<size_t>(config_.rdma_queue_pairs - 1) * kQueueLocks;
+}
+
 bool Core::may_grant() const {
   const size_t chunks = writes + grants + 2;  // with this one, and one that is written
-  return grants == 0 || open_ * kChannelLocks + chunks * kChunkLocks <= lockable_;
+  return grants == 0 || open_ * channel_locks() + chunks * kChunkLocks <= lockable_;
 }
 
 Status Core::watch(int fd, Watched& watched) {

@@ -68,6 +68,8 @@ class Core {
   Core(std::vector<Port> ports, const Config& config, Fd epoll);
   Status watch(int fd, Watched& watched);
   Status require(size_t channels, size_t bytes);
+  /// Memory that a channel locks while it is open.
+  [[nodiscard]] size_t channel_locks() const;
   Status watch_device(const std::shared_ptr<Device>& device);
   void handle_events();
   void arm_all();

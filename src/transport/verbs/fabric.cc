@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/little_endian.h"
+#include "net/hardware.h"
 #include "net/prefix.h"
 #include "transport/rail.h"
 
@@ -45,9 +46,10 @@ bool are_routed(const Offer& one, const Offer& other) {
 struct Candidate {
   Reach reach = Reach::None;
   uint32_t mbps = 0;
+  int nearness = 0;
   bool rail = false;
   Pair pair;
-  [[nodiscard]] auto rank() const { return std::tuple(reach, mbps, rail); }
+  [[nodiscard]] auto rank() const { return std::tuple(reach, mbps, nearness, rail); }
 };
 
 std::vector<Candidate> best_pairs(const std::vector<Offer>& own, const std::vector<Offer>& theirs,
@@ -57,7 +59,8 @@ std::vector<Candidate> best_pairs(const std::vector<Offer>& own, const std::vect
     for (size_t j = 0; j < theirs.size(); ++j) {
       const Reach reach = reach_between(own[i], theirs[j]);
       if (reach == Reach::None || reach < least) continue;
-      all.push_back({reach, std::min(own[i].mbps, theirs[j].mbps), i == j, {i, j}});
+      const int apart = own[i].distance + theirs[j].distance;
+      all.push_back({reach, std::min(own[i].mbps, theirs[j].mbps), -apart, i == j, {i, j}});
     }
   }
   const auto best =
@@ -71,8 +74,8 @@ std::vector<Candidate> best_pairs(const std::vector<Offer>& own, const std::vect
 }  // namespace
 
 Offer offer_of(const Port& port) {
-  return {port.link, static_cast<uint8_t>(port.gid.type), port.prefix_bits, port.mbps,
-          port.gid.gid};
+  return {port.link, static_cast<uint8_t>(port.gid.type), port.prefix_bits, port.mbps, port.gid.gid,
+          net::kNear};
 }
 
 Address encode(const Endpoint& endpoint) {
@@ -98,7 +101,7 @@ Result<Endpoint> decode(const Address& address) {
   Endpoint endpoint;
   const uint8_t* at = address.data() + kHeadBytes;
   for (uint8_t i = 0; i < address[1]; ++i, at += kEach) {
-    Offer offer{at[0], at[1], at[2], get_number<uint32_t>(at + 3), {}};
+    Offer offer{at[0], at[1], at[2], get_number<uint32_t>(at + 3), {}, net::kNear};
     std::memcpy(offer.gid.raw, at + 7, sizeof offer.gid.raw);
     endpoint.offers.push_back(offer);
   }
@@ -120,14 +123,33 @@ Reach reach_between(const Offer& one, const Offer& other) {
   return are_routed(one, other) ? Reach::Routed : Reach::Named;
 }
 
-std::optional<Pair> choose_pair(const std::vector<Offer>& own, const std::vector<Offer>& theirs,
-                                int self, int peer, Reach least) {
+std::optional<Pair> choose_pair(const Ends& ends) {
   // Counted from the lower rank's side, so that both ends list the pairs in one order.
-  const bool low = self < peer;
-  const auto pairs = low ? best_pairs(own, theirs, least) : best_pairs(theirs, own, least);
+  const bool low = ends.self < ends.peer;
+  const auto pairs = low ? best_pairs(ends.own, ends.theirs, ends.least)
+                         : best_pairs(ends.theirs, ends.own, ends.least);
   if (pairs.empty()) return std::nullopt;
-  const Pair& chosen = pairs[rail_of(self, peer, pairs.size())].pair;
+  const Pair& chosen = pairs[rail_of(ends.self, ends.peer, pairs.size())].pair;
   return low ? chosen : Pair{chosen.second, chosen.first};
+}
+
+Greeting greet(const Ends& ends) {
+  Greeting greeting{ends.queues};
+  for (size_t i = 0; i < std::min(ends.own.size(), kMaxOffers); ++i)
+    greeting[1 + i] = ends.own[i].distance;
+  return greeting;
+}
+
+Status take_greeting(const Greeting& greeting, Ends& ends) {
+  bool sound = greeting[0] >= 1 && greeting[0] <= kMostQueues;
+  for (size_t i = 0; i < kMaxOffers; ++i) {
+    const uint8_t distance = greeting[1 + i];
+    sound = sound && distance <= (i < ends.theirs.size() ? net::kSystem : 0);
+    if (i < ends.theirs.size()) ends.theirs[i].distance = distance;
+  }
+  if (!sound) return error(ErrorCode::RemoteError, "what arrived is not how its ports are used");
+  ends.queues = std::min(ends.queues, greeting[0]);
+  return {};
 }
 
 }  // namespace hetccl::transport::verbs

@@ -1,6 +1,7 @@
 // What a rank tells its peers of its ports, and through which two of them a channel runs.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,10 +20,11 @@ struct Offer {
   uint8_t prefix_bits = 0;
   uint32_t mbps = 0;
   abi::Gid gid{};
+  uint8_t distance = 0;  ///< net::Distance to the rank's device; told when a channel begins
 };
 
-/// What `listen` returns: the usable ports, then where transport/tcp's listener of this transport
-/// is.
+/// What `listen` returns: the usable ports without distances, then where transport/tcp's listener
+/// of this transport is.
 struct Endpoint {
   std::vector<Offer> offers;
   Address listener;
@@ -43,12 +45,27 @@ enum class Reach : uint8_t {
 };
 Reach reach_between(const Offer& one, const Offer& other);
 
-/// The indices of the ports between ranks `self` and `peer`, which reach each other at `least` so
-/// well; both ends compute the same. Those that reach each other best come first, then the fastest,
-/// then rails: ports of one index, which clusters connect with each other. Pairs of ranks spread
-/// over the equals. Empty where there is no such pair.
-std::optional<std::pair<size_t, size_t>> choose_pair(const std::vector<Offer>& own,
-                                                     const std::vector<Offer>& theirs, int self,
-                                                     int peer, Reach least);
+/// Both ends of a channel to be.
+struct Ends {
+  int self = 0, peer = 0;  ///< ranks
+  std::vector<Offer> own, theirs;
+  Reach least = Reach::Routed;
+  uint8_t queues = 1;  ///< queue pairs that this end would use, then that both do
+};
+
+/// The indices of the ports between the two ranks, which reach each other at `least` so well; both
+/// ends compute the same. Those that reach each other best come first, then the fastest, then those
+/// nearest to both ranks' devices, then rails: ports of one index, which clusters connect with each
+/// other. Pairs of ranks spread over the equals. Empty where there is no such pair.
+std::optional<std::pair<size_t, size_t>> choose_pair(const Ends& ends);
+
+inline constexpr uint8_t kMostQueues = 4;
+
+/// With these bytes a channel begins: how many queue pairs this end would use, and how far each of
+/// its ports is.
+using Greeting = std::array<uint8_t, 1 + kMaxOffers>;
+Greeting greet(const Ends& ends);
+/// Notes what the peer's greeting says. RemoteError where it is none.
+Status take_greeting(const Greeting& greeting, Ends& ends);
 
 }  // namespace hetccl::transport::verbs

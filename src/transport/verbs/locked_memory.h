@@ -12,6 +12,8 @@ namespace hetccl::transport::verbs {
 inline constexpr size_t kPageBytes = 4096;
 /// Memory that a channel locks while it is open: its slots, and what a device keeps of its queues.
 inline constexpr size_t kChannelLocks = kSlots * kSlotBytes + (32 << 10);
+/// Memory that a device keeps of each further queue pair of a channel.
+inline constexpr size_t kQueueLocks = 16 << 10;
 /// Memory that one chunk under way locks, wherever it begins.
 inline constexpr size_t kChunkLocks = kChunkBytes + 2 * kPageBytes;
 

@@ -147,8 +147,8 @@ Status QueuePair::start_sending(const Config& config) {
                 "starting");
 }
 
-Status QueuePair::post_receive(uint64_t id, abi::Sge part) {
-  abi::RecvWr request{id, nullptr, &part, 1};
+Status QueuePair::post_receive(uint64_t id, std::span<abi::Sge> parts) {
+  abi::RecvWr request{id, nullptr, parts.data(), static_cast<int>(parts.size())};
   abi::RecvWr* bad = nullptr;
   const int failure = qp_->context->ops.post_recv(qp_, &request, &bad);
   if (failure == 0) return {};

@@ -42,7 +42,9 @@ class QueuePair {
   Status start_receiving(const QpAddress& peer, const Config& config);
   Status start_sending(const Config& config);
 
-  Status post_receive(uint64_t id, abi::Sge part);
+  Status post_receive(uint64_t id, abi::Sge part) { return post_receive(id, {&part, 1}); }
+  /// Of a write that brings an immediate alone.
+  Status post_receive(uint64_t id) { return post_receive(id, std::span<abi::Sge>()); }
   struct Remote {
     uint64_t address = 0;
     uint32_t key = 0, immediate = 0;
@@ -64,6 +66,7 @@ class QueuePair {
  private:
   QueuePair(const Port& port, const Options& options);
   Status prepare();
+  Status post_receive(uint64_t id, std::span<abi::Sge> parts);
   /// How many reads may be under way.
   [[nodiscard]] uint8_t reads() const { return (options_.access & abi::kRemoteRead) != 0 ? 1 : 0; }
   Status modify(abi::QpAttr& attr, int mask, const char* what);

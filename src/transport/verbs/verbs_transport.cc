@@ -56,7 +56,6 @@ class VerbsTransport final : public Transport {
 
  private:
   Result<Control::Path> path_to(const PeerId& id, const Address& address);
-  Result<std::unique_ptr<Channel>> open(int peer, const verbs::Port& port, net::Wire wire);
   [[nodiscard]] std::vector<verbs::Offer> offers() const;
   // All ranks have the same HETCCL_TRANSPORT.
   [[nodiscard]] verbs::Reach least_reach() const {
@@ -82,7 +81,7 @@ Result<Address> VerbsTransport::listen() {
 bool VerbsTransport::can_reach(const Address& peer) const {
   const auto endpoint = verbs::decode(peer);
   return endpoint.ok() &&
-         verbs::choose_pair(offers(), endpoint.value().offers, 0, 1, least_reach()).has_value();
+         verbs::choose_pair({0, 1, offers(), endpoint.value().offers, least_reach()}).has_value();
 }
 
 void VerbsTransport::connect_later(const PeerId& id, const Address& address,
@@ -93,16 +92,24 @@ void VerbsTransport::connect_later(const PeerId& id, const Address& address,
 
 Result<Control::Path> VerbsTransport::path_to(const PeerId& id, const Address& address) {
   HETCCL_ASSIGN(verbs::Endpoint theirs, verbs::decode(address));
-  const auto pair = verbs::choose_pair(offers(), theirs.offers, id.self, id.peer, least_reach());
-  if (!pair)
+  verbs::Ends ends{id.self,       id.peer,
+                   offers(),      std::move(theirs.offers),
+                   least_reach(), static_cast<uint8_t>(core_->config().rdma_queue_pairs)};
+  if (!verbs::choose_pair(ends))
     return error(ErrorCode::Unsupported,
                  "no two RDMA ports of the ranks are in networks that reach each other: name "
                  "others with HETCCL_RDMA_DEVICES, or set HETCCL_TRANSPORT=tcp");
   HETCCL_TRY(reserve(1));
-  const verbs::Port& port = core_->ports()[pair->first];
-  return Control::Path{std::move(theirs.listener), [this, peer = id.peer, &port](net::Wire wire) {
-                         return open(peer, port, std::move(wire));
-                       }};
+  const net::Place place = net::place_of_rank(id.bus);
+  for (size_t i = 0; i < ends.own.size(); ++i)
+    ends.own[i].distance =
+        static_cast<uint8_t>(net::distance_between(place, core_->ports()[i].place));
+  const auto open = [core = core_,
+                     ends = std::move(ends)](net::Wire wire) -> Result<std::unique_ptr<Channel>> {
+    HETCCL_ASSIGN(auto channel, VerbsChannel::create(ends, std::move(wire), core));
+    return std::unique_ptr<Channel>(std::move(channel));
+  };
+  return Control::Path{std::move(theirs.listener), open};
 }
 
 Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, size_t bytes,
@@ -129,12 +136,6 @@ Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, siz
     return loopback->finish(limit);
   };
   return copy().with(format("trying %s", port->name.c_str()));
-}
-
-Result<std::unique_ptr<Channel>> VerbsTransport::open(int peer, const verbs::Port& port,
-                                                      net::Wire wire) {
-  HETCCL_ASSIGN(auto channel, VerbsChannel::create(peer, port, std::move(wire), core_));
-  return std::unique_ptr<Channel>(std::move(channel));
 }
 
 // Without this, memory that is registered is copied in the process that forks, and the device goes

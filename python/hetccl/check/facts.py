@@ -1,0 +1,86 @@
+"""What a rank of a check says of itself and of its host."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_UNLIMITED = -1
+
+
+def _mtu(interface: str) -> int:
+    """0 where it is not known."""
+    try:
+        return int(Path("/sys/class/net", interface, "mtu").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _limit(which: int) -> int:
+    soft, _ = resource.getrlimit(which)
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def _free_shm() -> int | None:
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def _torch() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def port_range() -> tuple[int, int] | None:
+    """HETCCL_PORT_RANGE; None where it is not set. What is none the library refuses by name."""
+    first, dash, last = os.environ.get("HETCCL_PORT_RANGE", "").partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal()):
+        return None
+    return int(first), int(last)
+
+
+def addresses(found: Mapping[str, Any]) -> list[str]:
+    """Of the interfaces that hetccl uses, without ports."""
+    return [one["address"].rpartition(":")[0].strip("[]") for one in found["interfaces"]]
+
+
+def gather(found: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """The facts. `found` is what `hetccl info` finds here, and may be of any version."""
+    interfaces = [
+        {"name": one["name"], "mbps": one["mbps"], "mtu": _mtu(one["name"])}
+        for one in found["interfaces"]
+    ]
+    ports = port_range()
+    return {
+        "version": found["version"],
+        "host": found["host"],
+        "name": socket.gethostname(),
+        "device": device,
+        "addresses": addresses(found),
+        "interfaces": interfaces,
+        "libraries": {
+            one["name"]: one["version"]
+            for one in found["libraries"]
+            if one["available"] and "version" in one
+        },
+        "transports": [one["name"] for one in found["transports"] if one["available"]],
+        "torch": _torch(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memlock": _limit(resource.RLIMIT_MEMLOCK),
+        "nofile": _limit(resource.RLIMIT_NOFILE),
+        "shm": _free_shm(),
+        "ports": list(ports) if ports else None,
+    }

@@ -1,0 +1,1 @@
+"""Devices of commands: which of them each rank takes, and their memory."""

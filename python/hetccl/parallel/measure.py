@@ -1,0 +1,117 @@
+"""How fast the ranks of a job are, and what joins them: measured, for the planner."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from hetccl.agreement import gather
+from hetccl.balance import profile
+from hetccl.balance.stopwatch import synchronize
+from hetccl.parallel.models import ParallelError
+from hetccl.torch_backend import backend_of
+
+_CALLS = 3
+
+
+def read_topology() -> dict[str, Any]:
+    """The topology of the default process group, for `read_site`. Raises ParallelError where its
+    backend is not hetccl."""
+    backend = backend_of(dist.group.WORLD)
+    if backend is None:
+        raise ParallelError("the default process group's backend is not hetccl: it has no topology")
+    found: dict[str, Any] = json.loads(backend.topology())
+    return found
+
+
+def measure(
+    layer: nn.Module, sample: torch.Tensor, rows: int, *, seconds: float = 10.0
+) -> list[float]:
+    """Returns the seconds that one sample's forward and backward pass take, by rank, to all ranks.
+
+    `layer` and `sample`, one sample as the layer takes it, are on the rank's device. `rows` samples
+    are computed at once, or as many as the device holds, in at most about `seconds`. A rank's speed
+    is then 3 * layer_flops / its seconds. Collective. Raises BalanceError where a layer fails.
+    """
+
+    def run(size: int) -> None:
+        batch = sample.expand(size, *sample.shape[1:]).clone()
+        if batch.is_floating_point():  # as a stage in the middle, which hands gradients on
+            batch.requires_grad_()
+        layer(batch).sum().backward()
+
+    found = profile(layer, run, rows, seconds=seconds)
+    return [one.time(rows) / rows for one in found]
+
+
+def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> dict[str, float]:
+    """Returns bytes/s by level, for `read_site`, to all ranks of the default process group.
+
+    "host" is that of a rank in an all-reduce of `size` bytes with the others of its host, the
+    slowest host's; "all" and "cluster" are that of a message of `size` bytes from the first host to
+    another, the slowest one's. A level that the job does not have is left out. Collective.
+    """
+    described = read_topology()
+    hosts: dict[str, list[int]] = {}
+    for rank in described["ranks"]:
+        hosts.setdefault(rank["host"], []).append(rank["rank"])
+    buffer = torch.ones(size // 4, device=device)
+    rates: dict[str, float] = {}
+    inside = [_measure_host(ranks, buffer) for ranks in hosts.values()]
+    firsts = [ranks[0] for ranks in hosts.values()]
+    outside = [_measure_message(firsts[0], other, buffer) for other in firsts[1:]]
+    for level, found in (("host", inside), ("all", outside)):
+        known = [rate for rate in gather([one for one in found if one]) for rate in rate]
+        if known:
+            rates[level] = min(known)
+    if "all" in rates:
+        rates["cluster"] = rates["all"]
+    return rates
+
+
+def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
+    """Bytes/s of a rank with others of one host; None on ranks of other hosts."""
+    group = dist.new_group(ranks)
+    if dist.get_rank() not in ranks or len(ranks) < 2:
+        return None
+    seconds = _time(lambda: dist.all_reduce(buffer, group=group), buffer)
+    return 2 * buffer.nbytes * (len(ranks) - 1) / len(ranks) / seconds
+
+
+def _measure_message(source: int, target: int, buffer: torch.Tensor) -> float | None:
+    """Bytes/s of a message; None but on its receiver. Ranks send one after another."""
+    found = None
+    rank = dist.get_rank()
+    if rank in (source, target):
+        answer = torch.zeros(1, device=buffer.device)
+
+        def exchange() -> None:
+            if rank == source:
+                dist.send(buffer, target)
+                dist.recv(answer, target)
+            else:
+                dist.recv(buffer, source)
+                dist.send(answer, source)
+
+        seconds = _time(exchange, buffer)
+        found = buffer.nbytes / seconds if rank == target else None
+    dist.barrier()
+    return found
+
+
+def _time(call: Callable[[], object], buffer: torch.Tensor) -> float:
+    """The median seconds of a call, after one that is not counted."""
+    taken = []
+    for _ in range(1 + _CALLS):
+        begin = time.perf_counter()
+        call()
+        synchronize(buffer.device)
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken[1:])
