@@ -18,7 +18,7 @@ struct CommunicatorOptions {
   std::string device;           ///< "host", "cuda:1", "cuda"; "" is the host
   std::string cluster;          ///< label; "" takes the configuration's
   std::string host_id;          ///< "" takes the configuration's, or probes
-  int64_t timeout_ms = 0;       ///< of one collective; 0: HETCCL_TIMEOUT's value
+  int64_t timeout_ms = 0;       ///< of one collective; 0: HETCCL_TIMEOUT_MS
   int64_t init_timeout_ms = 0;  ///< until all ranks have joined; 0: the configuration's
   int64_t init_limit_ms = 0;    ///< upper bound on the init timeout; 0: none
   bool blocking = true;         ///< false: create, split and finalize run in the background
