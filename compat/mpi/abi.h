@@ -41,8 +41,7 @@ struct Constant {
 struct Abi {
   std::string_view name;  ///< "mpich", "openmpi" or "standard"
   size_t handle_bytes;    ///< size of a handle in an array of handles
-  size_t status_bytes, status_source, status_tag, status_error;  ///< size of MPI_Status; offsets in
-                                                                 ///< it
+  size_t status_bytes, status_source, status_tag, status_error;  ///< size of MPI_Status; offsets
   Word in_place, status_ignore;
   Constant comm_world, comm_self, request_null;
   std::array<Constant, kTypes> types;

@@ -95,8 +95,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static constexpr int8_t kUnknown = -1;
   std::array<int8_t, kCollectives * kSizes> facts_;  // agreed on by all ranks, by kind of call
   std::array<Decided, kCollectives> decided_;        // a cache: programs repeat their calls
-  std::vector<Wanted> wanted_;                       // noted in the order of the calls, not yet
-                                                     // agreed on
+  std::vector<Wanted> wanted_;                       // in call order, not yet agreed on
   MemorySpace device_place_;                         // this rank's memory space for endpoints_[1]
   // [0]: for calls whose data is all in host memory. [1]: for calls to which a rank passes device
   // memory.

@@ -22,8 +22,7 @@ namespace hetccl::mpi {
 struct Volume {
   int64_t average = -1;  ///< of a block (MPICH's avg_msg_size); -1: no rank knows all lengths
   int64_t total = -1;    ///< of all blocks
-  int64_t count = -1;    ///< elements, in a reduction; other ranks may use other types for data
-                         ///< that is only moved
+  int64_t count = -1;    ///< elements, in reductions; moved data may have other types elsewhere
 };
 Volume volume_of(const MpiCall& call, int n_ranks, int rank, const Library& library);
 

@@ -79,8 +79,7 @@ class Job {
   std::optional<Decision> forced_;
   bool multithreaded_ = false;
   uint64_t host_ = 0;
-  std::vector<int> nodes_;  // node of each rank of MPI_COMM_WORLD, numbered in the order of their
-                            // first ranks
+  std::vector<int> nodes_;  // by rank of MPI_COMM_WORLD; numbered in the order of first ranks
   Requests requests_;
   Summary summary_;
 };

@@ -56,8 +56,7 @@ Block own_block(const Side& side, const Library& library) {
 Span span_of(const Block& block, Word type, const Library& library) {
   if (block.count == 0) return {};
   const auto [low, high] = library.true_bounds(type);
-  const int64_t last = (block.count - 1) * library.extent(type);  // negative extents put it before
-                                                                  // the first
+  const int64_t last = (block.count - 1) * library.extent(type);  // extents may be negative
   return {block.offset + std::min<int64_t>(last, 0) + low,
           block.offset + std::max<int64_t>(last, 0) + high};
 }

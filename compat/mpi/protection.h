@@ -15,8 +15,7 @@ struct Settings {
   uint64_t host = 0;             ///< a hash
   uint8_t serves = 1;            ///< HETCCL_MPI
   uint8_t is_readable = 1;       ///< no setting has a bad value
-  uint8_t asks = 0;              ///< HETCCL_ENCRYPT or HETCCL_SECRET_FILE is set, even to a bad
-                                 ///< value
+  uint8_t asks = 0;              ///< HETCCL_ENCRYPT or HETCCL_SECRET_FILE is set, even badly
   uint8_t encrypts = 0;          ///< HETCCL_ENCRYPT=1
   uint8_t allows_cleartext = 0;  ///< HETCCL_ALLOW_MPI_CLEARTEXT=1
   uint8_t has_secret_file = 0;   ///< HETCCL_SECRET_FILE

@@ -19,8 +19,7 @@ std::function<void(const std::string&)> warnings_of(const NcclLog& log) {
 
 const tune::Knowledge& read_once(const std::string& path, const NcclLog& log) {
   static std::mutex mutex;
-  static auto* const files = new std::map<std::string, tune::Knowledge>;  // leaked: threads may run
-                                                                          // at exit
+  static auto* const files = new std::map<std::string, tune::Knowledge>;  // leaked: threads use it
   const std::lock_guard lock(mutex);
   const auto found = files->find(path);
   if (found != files->end()) return found->second;

@@ -72,8 +72,7 @@ CurrentDevice CurrentDevice::of_this_thread() {
   const device::gpu::Api* const runtime = gpu_runtime();
   if (runtime == nullptr) return device;
   if (runtime->get_context(&device.context_) != 0) device.context_ = nullptr;
-  device.number_ = std::max(device::gpu::current_device(*runtime), 0);  // a thread without a device
-                                                                        // has device 0
+  device.number_ = std::max(device::gpu::current_device(*runtime), 0);  // no device yet: device 0
   return device;
 }
 

@@ -28,8 +28,7 @@ struct VendorLibrary {
   std::string name;  ///< "nccl", "rccl"
   std::string path;
   int version = 0;                                                    ///< 23203
-  std::array<void*, static_cast<size_t>(Symbol::Count)> functions{};  ///< null: the library lacks
-                                                                      ///< it
+  std::array<void*, static_cast<size_t>(Symbol::Count)> functions{};  ///< null: missing
   std::optional<DynLib> library;                                      ///< keeps the functions valid
 
   [[nodiscard]] void* find(Symbol symbol) const { return functions[static_cast<size_t>(symbol)]; }

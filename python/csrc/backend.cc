@@ -88,8 +88,7 @@ void HetcclBackend::shutdown_within(milliseconds grace) {
   if (streams_ != nullptr && !streams_->drain(grace)) {
     communicator_->abort("the process exited with operations in flight");
   }
-  constexpr milliseconds kLeast(200);  // time for the library to notice that the GPU's streams have
-                                       // ended
+  constexpr milliseconds kLeast(200);  // the library must notice the end of the GPU's streams
   const auto rest =
       std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
   communicator_->close_within(std::max(rest, kLeast));

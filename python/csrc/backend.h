@@ -10,8 +10,7 @@
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>  // since torch 2.14 Backend needs its
-                                                         // definition
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>  // torch 2.14 needs its definition
 #include <vector>
 
 #include "communicator.h"
@@ -264,8 +263,7 @@ class HetcclBackend final : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;  ///< null until opened
   c10::Device device_{c10::kCPU};
   std::shared_ptr<DeviceStreams> streams_;  ///< null on the host
-  uint64_t session_ = 0;                    ///< distinguishes this communicator from others in its
-                                            ///< store
+  uint64_t session_ = 0;                    ///< unique among communicators of the store
   std::atomic<bool> ended_{false};          ///< abort or shutdown was called
 
   std::string arrival_;  ///< Arrival::session; empty for a split group

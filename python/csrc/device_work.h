@@ -37,8 +37,7 @@ class DeviceWork final : public HetcclWork {
   const std::shared_ptr<DeviceStreams> streams_;
   Marks marks_;
   bool reaches_host_ = false;  ///< it has results in host memory
-  bool captured_ = false;      ///< recorded in a graph, which decides when it runs: nothing to wait
-                               ///< for
+  bool captured_ = false;      ///< recorded in a graph, which runs it: nothing to wait for
   FuturePtr future_;           ///< guarded by settle_mutex_
 };
 

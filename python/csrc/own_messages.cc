@@ -148,8 +148,7 @@ void OwnMessages::keep(Receive receive) {
 
 void OwnMessages::close() {
   std::list<Receive> receives;
-  std::list<OwnMessage> sends;  // freed outside the lock: freeing tensors may take the
-                                // interpreter's lock
+  std::list<OwnMessage> sends;  // freed outside the lock: may take the interpreter's
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;

@@ -13,8 +13,7 @@ namespace hetccl::torch_backend {
 /// Facts that all ranks of a group know once all have come.
 struct Arrival {
   bool any_gpu = false;
-  std::string session;  ///< random: distinguishes this attempt from all others under the same
-                        ///< prefix
+  std::string session;  ///< random: unique among attempts under the same prefix
 };
 
 /// Blocks until all ranks of the group have come. Throws DistBackendError, also if another process

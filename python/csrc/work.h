@@ -33,8 +33,7 @@ struct Request {
   Tensors inputs;          ///< as the user passed them
   Tensors outputs;         ///< Work::result()
   Tensors staging;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  ///< (to, from): copies to make once
-                                                          ///< complete
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  ///< (to, from), to copy once complete
   /// The same for host tensors of a rank on a GPU: copied by the host, after `copies`.
   std::vector<std::pair<at::Tensor, at::Tensor>> host_copies;
   std::function<void()> conclude;  ///< runs after the copies; for work that no copy can express.

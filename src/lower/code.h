@@ -247,10 +247,8 @@ struct Code {
   uint32_t host_reduces = 0;      ///< number of HostReduce instructions
   uint32_t host_sources = 0;      ///< most sources of a HostReduce
   bool uses_identity = false;     ///< has FillIdentity
-  bool one_library_call = false;  ///< the whole call is one call of the cluster's library, on the
-                                  ///< user's stream
-  bool rotates = false;           ///< uses buffers that calls take in turn; if false, buffers of
-                                  ///< its own
+  bool one_library_call = false;  ///< the call is one call of the cluster's library
+  bool rotates = false;           ///< uses buffers that calls take in turn, not its own
   /// Each message ends with its own block: it does not travel in later slices, whose syncs are
   /// signalled once it has ended. (An empty message travels in the first slice.)
   bool fixed_slices = false;

@@ -161,9 +161,7 @@ Geometry geometry_of(const plan::RankPlan& plan, const Target& target, const Cal
   geometry.brief = geometry.short_call && bytes <= kMostBriefBytes;
   geometry.own_buffers =
       geometry.short_call && (!target.host_memory || bytes <= kMostOwnBytesOfHost);
-  if (plan.slicing == Slicing::None && call.is_uneven())
-    return geometry;  // Code for each pattern
-                      // of counts
+  if (plan.slicing == Slicing::None && call.is_uneven()) return geometry;  // Code for each pattern
   route(geometry, target, loads_of(plan, target, call, geometry, slice),
         plan.slicing == Slicing::Agreed);
   return geometry;

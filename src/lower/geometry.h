@@ -43,8 +43,7 @@ struct Geometry {
   /// A lane's use of its rings.
   struct RingUse {
     bool send_in_ring = false, recv_in_ring = false;
-    uint32_t unread = 0;  ///< received slices that may stay unread in the ring besides the current
-                          ///< one
+    uint32_t unread = 0;  ///< earlier received slices that may be unread in the ring
     bool operator==(const RingUse&) const = default;
   };
   uint64_t slice_elements = 1;
@@ -52,8 +51,7 @@ struct Geometry {
   uint32_t n_slots = 1;
   uint32_t depth = 0;
   bool short_call = false;   ///< one slice with few bytes: one stream runs it
-  bool own_buffers = false;  ///< needs so little memory that it gets its own, and waits for no
-                             ///< other call
+  bool own_buffers = false;  ///< gets its own little memory, and waits for no other call
   bool brief = false;        ///< moves so little that a launch takes longer
   uint8_t by_host = 0;       ///< as in CallShape
   bool registered = false;   ///< as in CallShape

@@ -26,8 +26,7 @@ struct Node {
   Instruction code{};
   uint32_t order = 0;  ///< position within its stage
   std::vector<Dep> deps{};
-  std::vector<uint16_t> reserves{};  ///< messages whose place in the ring it reserves before it
-                                     ///< runs
+  std::vector<uint16_t> reserves{};  ///< messages to reserve in the ring before it runs
   bool live = true;
   Section section = Section::Body;
 };

@@ -125,8 +125,7 @@ class Group {
 
   const int rank_;
   std::vector<Member> members_;
-  std::vector<uint32_t> by_library_;  // indices of Library members, in the order that all ranks
-                                      // share
+  std::vector<uint32_t> by_library_;  // Library members, in the order that all ranks share
   std::vector<uint32_t> next_times_;  // by direction: time after its last slice, plus one; 0: no
                                       // member yet
   size_t n_directions_ = 0, n_on_streams_ = 0;  // not counting User members

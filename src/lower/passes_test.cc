@@ -194,10 +194,8 @@ TEST_CASE("drop_implied_waits keeps events between streams that flags alone impl
   drop_implied_waits(graph);
   CHECK(deps_of(graph, 0) == "1-4 4");
   CHECK(deps_of(graph, 1) == "0");            // the flag's wait for the start is implied
-  CHECK(deps_of(graph, 3) == "2 4");          // waits for the user's stream itself, not only for
-                                              // its flag
-  CHECK(deps_of(graph, graph.end) == "0 3");  // waits for the copy too, although the send has
-                                              // waited for it
+  CHECK(deps_of(graph, 3) == "2 4");          // waits for the user's stream, not only its flag
+  CHECK(deps_of(graph, graph.end) == "0 3");  // waits for the copy too, as the send has
 }
 
 TEST_CASE("drop_implied_waits looks at the slots of short runs, too") {

@@ -14,8 +14,7 @@ namespace hetccl::lower {
 struct Reach {
   int peer = -1;
   bool direct = true;       ///< the transport accesses the device's memory itself
-  size_t ring_bytes = 0;    ///< of each direction of the window, the smaller of both ends' views;
-                            ///< or 0
+  size_t ring_bytes = 0;    ///< per direction, the smaller of both ends' windows; or 0
   bool registered = false;  ///< direct only in calls whose memory is registered with the transport
   bool operator==(const Reach&) const = default;
   /// Whether the lane moves a message alone, without copies on streams.

@@ -80,8 +80,7 @@ class Endpoint {
     std::shared_ptr<const BlockList> blocks;
     std::optional<Bytes> notification;  ///< delivered to the peer once all data has moved
     int64_t timeout_ms = 0;             ///< 0: as configured
-    void* stream = nullptr;             ///< the device memory is ready after the work enqueued on
-                                        ///< it
+    void* stream = nullptr;             ///< device memory is ready after its work
   };
   /// Starts a transfer without waiting. Returns the errors of Link::start.
   Result<std::shared_ptr<Transfer>> begin(uint64_t peer, Call call);

@@ -36,8 +36,7 @@ class Outbox {
     uint64_t ticket = 0;         ///< stager ticket of its copy; 0: no copy is needed
     ChunkPool::Chunk chunk{};    ///< keeps the run's memory
     std::vector<Use> uses{};     ///< keep the regions that the run lies in
-    std::function<void()> sent;  ///< called once it and all messages before it have left; may be
-                                 ///< empty
+    std::function<void()> sent;  ///< called once it and all before it have left; may be empty
   };
 
   Outbox(transport::Channel& channel, uint64_t communicator, const Stager* stager)

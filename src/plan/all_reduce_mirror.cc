@@ -34,8 +34,7 @@ RankPlan plan_all_reduce_mirror(Builder b) {
   // In cluster order, so that all ranks get the same bits.
   std::vector<Region> srcs;
   for (const auto& [cluster, part] : parts) srcs.push_back(part);
-  const Region spare = parts.at(b.cluster() == 0 ? 1 : 0);  // another cluster's part, which is
-                                                            // always among the first sources
+  const Region spare = parts.at(b.cluster() == 0 ? 1 : 0);  // another's, among the first sources
   b.reduce(1, {Buffer::Output}, std::move(srcs), std::move(before), spare, b.spec().average);
   return std::move(b).finish(2);
 }

@@ -133,8 +133,7 @@ class OwnerPlan {
         b_.send(message, to, 2, part_of(result.region, o.piece), result.ready);
       } else if (to == b_.rank() && b_.encodes()) {
         const Region arrived = b_.scratch_for_message(o.piece);
-        Deps before = leaving_.ready;  // in place, the encoding reads the input that this
-                                       // overwrites
+        Deps before = leaving_.ready;  // in place, this overwrites its input
         before.push_back(b_.recv(message, from, 2, arrived, {}));
         done_[place(part, o.a_index)].push_back(b_.convert(2, output, arrived, std::move(before)));
       } else if (to == b_.rank()) {

@@ -138,8 +138,7 @@ struct Step {
   std::vector<Region> srcs{};  ///< Send, Copy, CclAllReduce: one; Reduce: at least one
   Region dst{};
   int peer = -1;         ///< global rank
-  uint32_t message = 0;  ///< Send, Recv: number of the message in all ranks' plans, equal at both
-                         ///< ends
+  uint32_t message = 0;  ///< Send, Recv: the message's number in the job, equal at both ends
   bool average = false;  ///< Reduce, or CclReduce/CclAllReduce in one cluster that holds all ranks
   /// Reduce, CclReduce, CclAllReduce: multiplies every source, which is this rank's input, by its
   /// factor; for an average by a power of two (Divisor::down).

@@ -66,8 +66,7 @@ struct RankInfo {
   std::string label;         ///< HETCCL_CLUSTER
   bool label_joins = false;  ///< HETCCL_CLUSTER_JOIN: all ranks of the label form one cluster
   bool kernels = true;       ///< the device can reduce outside the vendor's library
-  ReductionSet library_reduces = ReductionSet::all();  ///< in calls with the other ranks of its
-                                                       ///< cluster
+  ReductionSet library_reduces = ReductionSet::all();  ///< within its cluster
   bool library_sends = true;          ///< the library sends from one rank of its cluster to another
   bool library_exchanges = true;      ///< the library exchanges messages between all ranks of its
                                       ///< cluster in one call

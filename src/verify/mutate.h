@@ -21,8 +21,7 @@ struct Mutant {
   Kind kind{};
   int rank = 0;
   uint32_t index = 0;    ///< of the instruction
-  uint32_t operand = 0;  ///< Misplace: index of the source; the number of sources means the
-                         ///< destination
+  uint32_t operand = 0;  ///< Misplace: index of the source; sources.size(): destination
   uint32_t next = 0;     ///< Swap: index of the other instruction
 };
 

@@ -18,10 +18,9 @@ struct Problem {
   plan::Spec spec;  ///< PointToPoint: `root` sends
   const topology::Topology& topology;
   DataType type{};
-  int to = -1;              ///< PointToPoint: the receiver
-  bool by_library = false;  ///< PointToPoint: a library carries the data, in a communicator of both
-                            ///< ends
-  std::vector<lower::Target> targets{};       ///< by rank
+  int to = -1;                           ///< PointToPoint: the receiver
+  bool by_library = false;               ///< PointToPoint: a library of both ends carries the data
+  std::vector<lower::Target> targets{};  ///< by rank
   std::vector<lower::Geometry> geometries{};  ///< by rank
   std::vector<uint32_t> n_slices{};           ///< by rank
   uint64_t length = 0;                        ///< of each block of an even call

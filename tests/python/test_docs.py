@@ -61,8 +61,8 @@ def test_the_c_api_page_has_every_function_with_its_comment(site):
     for name in (*PROTOTYPES, *TEXTS):
         assert f'id="c.{name}"' in page, name
     text = text_of(site / "c-api.html")
-    assert "Makes an id; the calling process runs the rendezvous" in text
-    assert "payload that this rank has sent to other clusters" in text
+    assert "Makes an id. The calling process runs the rendezvous" in text
+    assert "payload sent by this rank to other clusters" in text
 
 
 def test_the_command_line_page_has_every_command(site):
