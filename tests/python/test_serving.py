@@ -4,6 +4,7 @@ happens to workers and clients on the way."""
 import contextlib
 import http.client
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,11 @@ sys.path.insert(0, str(SERVING))
 
 import drive  # noqa: E402
 import torch  # noqa: E402
+import worker  # noqa: E402
 from baselines import gather  # noqa: E402
 from engine import BlockPool, Engine, Request, complete  # noqa: E402
 from front import Front  # noqa: E402
+from handover import Ended  # noqa: E402
 from model import SHAPES, Model  # noqa: E402
 from results import COLUMNS, Result, Run, plot, table  # noqa: E402
 from router import FailedError, Router, tokens_of  # noqa: E402
@@ -367,6 +371,42 @@ def listening(pid):
     rows = [line.split() for line in lines]
     held = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in places]
     return [int(row[1].partition(":")[2], 16) for row in held]
+
+
+@pytest.mark.parametrize("cause", ["", "decode-0 is lost"])
+def test_layers_leave_while_a_gpu_computes(cause, monkeypatch):
+    """A double of a GPU that is done at the fourth look; the hand-over may fail before that."""
+    looks, calls = [], []
+
+    class Event:
+        record = staticmethod(lambda stream: None)
+        query = staticmethod(lambda: looks.append(1) or len(looks) > 3)
+
+    class Handover:
+        by_layer, bytes_sent = True, 0
+
+        def poll(self):
+            calls.append("poll")
+            return [Ended("r", cause)] if cause and len(calls) == 2 else []
+
+        def commit(self, request):
+            calls.append(f"commit {request}")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    ours, theirs = multiprocessing.Pipe()
+    one = worker.Worker(worker.parser().parse_args(
+        ["--name", "p", "--role", "prefill", "--control", "", "--transport", "none"]
+    ), theirs)  # fmt: skip
+    one._engine.cache = types.SimpleNamespace(is_cuda=True, device="cuda:0")
+    one._handover = Handover()
+    job = worker.Job(Request("r", [1, 2], 1), "prefill", "decode-0", "handover")
+    one._jobs["r"] = job
+    one._end_prefill(job)
+    assert calls == ["poll"] * 3 + ["commit r"] * (not cause)
+    told = json.loads(ours.recv_bytes())
+    assert told["op"] == ("failed" if cause else "prefilled")
+    assert not ours.poll()
 
 
 def test_a_client_that_leaves_aborts_its_request(served):
