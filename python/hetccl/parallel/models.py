@@ -66,7 +66,7 @@ class Model:
         return count + (self.head_flops if end == self.layers else 0.0)
 
     def parameters_of(self, first: int, end: int) -> float:
-        """The parameters of layers `first` to `end` - 1, with the ends of the model that lie there."""
+        """The parameters of layers `first` to `end` - 1, with the ends that lie there."""
         count = (end - first) * self.layer_parameters
         count += self.embedding_parameters if first == 0 else 0.0
         return count + (self.head_parameters if end == self.layers else 0.0)

@@ -68,7 +68,7 @@ class Price:
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step: pipeline and reduction of gradients, without the optimizer's update."""
+        """Seconds of a step: pipeline and reduction of gradients, but no optimizer's update."""
         return max(end + more for end, more in zip(self.times.ends, self.reduces, strict=True))
 
     @property
@@ -140,7 +140,7 @@ class Pricer:
         self._gather = [self._gather_seconds(position) for position in range(len(speeds))]
 
     def _gather_seconds(self, position: int) -> float:
-        """Seconds of one all-reduce of tensor parallelism, which a stage's replicas make at once."""
+        """Seconds of one all-reduce of tensor parallelism, which all replicas make at once."""
         if self._arrangement.tensor == 1:
             return 0.0
         groups = [
