@@ -113,6 +113,7 @@ def main() -> None:
         error = price.seconds / seconds - 1
         strategy = price.strategy
         counts = ", ".join(str(stage.count) for stage in strategy.stages)
+        console.print(f"{name}: {seconds:.2f} s", style="dim", highlight=False)
         table.add_row(name, strategy.degrees, counts, strategy.schedule,
                       str(strategy.micro_batches), f"{price.seconds:.2f} s", f"{seconds:.2f} s",
                       f"{error:+.1%}")  # fmt: skip

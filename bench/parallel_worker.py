@@ -39,7 +39,7 @@ def limit(rank: int, folder: Path, processors: list[float]) -> None:
 
 
 def measure_all(rows: int) -> dict[str, object]:
-    """What the planner needs: seconds of a layer and of the head by rank, bytes/s by level."""
+    """Measures seconds of a layer and of the head by rank, and bytes/s by level."""
     sample = torch.randn(1, SHAPE.context, SHAPE.width)
     return {
         "layer": measure(GptBlock(SHAPE), sample, rows),

@@ -106,7 +106,12 @@ def whole(gradient):
     return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
 
 
-def train(rank, size, strategy, steps):
+def train(rank, size, cases, steps):
+    """The names of this rank's parameters, by case."""
+    return {name: train_one(rank, strategy, steps) for name, strategy in cases.items()}
+
+
+def train_one(rank, strategy, steps):
     makers = [lambda number=number: Block(number) for number in range(strategy.layers)]
     pipeline = Pipeline(makers, strategy, loss_of, first=embedding, last=head, parallelize=share)
     want_loss, want = reference(strategy.layers, strategy.batch)
@@ -137,21 +142,28 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_gradients_are_those_of_one_process(case, tmp_path):
-    strategy = CASES[case]
-    labels = "".join("ab"[position % 2] * len(stage.ranks)
-                     for position, stage in enumerate(strategy.stages))  # fmt: skip
-    names = run(strategy.size, train, strategy, 2, folder=tmp_path, labels=labels)
-    everything = set().union(*names)
-    assert len(everything) == 1 + 2 + 4 * strategy.layers
+def clusters_of(strategy):
+    """A letter for each rank: neighbouring stages are in unlike clusters."""
+    letters = {rank: "ab"[position % 2] for position, stage in enumerate(strategy.stages)
+               for rank in stage.ranks}  # fmt: skip
+    return "".join(letters[rank] for rank in range(strategy.size))
 
 
-def refuse(rank, size, arguments, told):
-    strategy, layers, options = arguments(rank)
-    with pytest.raises(ParallelError, match=told):
-        pipeline = Pipeline(layers, strategy, loss_of, first=embedding, last=head, **options)
-        pipeline.step(*batch_of(strategy.batch))
+@pytest.mark.parametrize("labels", sorted({clusters_of(one) for one in CASES.values()}))
+def test_gradients_are_those_of_one_process(labels, tmp_path):
+    cases = {name: one for name, one in CASES.items() if clusters_of(one) == labels}
+    names = run(len(labels), train, cases, 2, folder=tmp_path, labels=labels)
+    for case, strategy in cases.items():
+        everything = set().union(*(one[case] for one in names))
+        assert len(everything) == 1 + 2 + 4 * strategy.layers
+
+
+def refuse(rank, size, cases):
+    for arguments, told in cases:
+        strategy, layers, options = arguments(rank)
+        with pytest.raises(ParallelError, match=told):
+            pipeline = Pipeline(layers, strategy, loss_of, first=embedding, last=head, **options)
+            pipeline.step(*batch_of(strategy.batch))
 
 
 class Pair(nn.Module):
@@ -205,23 +217,22 @@ def larger(rank):
     return strategy_of([1, 2], [2, 2], [[4], [2, 2]]), makers(), {}
 
 
-@pytest.mark.parametrize(
-    "arguments, told",
-    [
-        (other_strategy, "strategy: rank 1 has"),
-        (too_few_layers, "rank 1: the strategy is for 4 layers, and the model has 3"),
-        (
-            tied_layers,
-            "layer 3 of stage 1 shares a parameter with stage 0: the model cannot",
-        ),
-        (shared_layers, "shares layers among 2 ranks: give parallelize="),
-        (pairs, "layers 0 to 1 return a tuple: the model cannot be cut there"),
-        (mixed, "layers 0 to 1 return a tensor of shape .5, 12. for one sample"),
-        (larger, "the strategy is for 3 ranks, and the job has 2"),
-    ],
-)
-def test_what_cannot_be_built(arguments, told, tmp_path):
-    run(2, refuse, arguments, told, folder=tmp_path)
+REFUSED = [
+    (other_strategy, "strategy: rank 1 has"),
+    (too_few_layers, "rank 1: the strategy is for 4 layers, and the model has 3"),
+    (
+        tied_layers,
+        "layer 3 of stage 1 shares a parameter with stage 0: the model cannot",
+    ),
+    (shared_layers, "shares layers among 2 ranks: give parallelize="),
+    (pairs, "layers 0 to 1 return a tuple: the model cannot be cut there"),
+    (mixed, "layers 0 to 1 return a tensor of shape .5, 12. for one sample"),
+    (larger, "the strategy is for 3 ranks, and the job has 2"),
+]
+
+
+def test_what_cannot_be_built(tmp_path):
+    run(2, refuse, REFUSED, folder=tmp_path)
 
 
 def step_with_another_batch(rank, size):
@@ -285,3 +296,19 @@ def test_from_measurements_to_a_plan(tmp_path):
     assert len(seconds) == 4 and min(seconds) > 0
     assert set(rates) == {"host", "cluster", "all"} and min(rates.values()) > 1e4
     assert strategy.size == 4 and strategy.layers == 4
+
+
+def align(rank, size):
+    strategy = strategy_of([1, 2], [1, 1], [[2], [1, 1]])
+    layers = [lambda: Block(1000 + rank)] * 2  # each rank makes other weights
+    pipeline = Pipeline(layers, strategy, loss_of, first=embedding, last=head)
+    of_stage = Block(1000 + min(rank, 1)).state_dict()
+    number = min(rank, 1)
+    found = {name: value for name, value in pipeline.state_dict().items() if "layers" in name}
+    assert len(found) == len(of_stage) == 4
+    for name, value in of_stage.items():
+        assert torch.equal(found[f"layers.{number}.{name}"], value)
+
+
+def test_replicas_start_alike(tmp_path):
+    run(3, align, folder=tmp_path)

@@ -123,7 +123,8 @@ def test_tensor_parallelism_stays_inside_a_host():
     for _ in range(40):
         sizes = [rng.choice([2, 4, 6, 8]) for _ in range(rng.randint(1, 3))]
         text = "".join(f"{letter}{size}" for letter, size in zip("ABC", sizes, strict=False))
-        site = read_site(topology(text, rng.choice([1, 2])), [1e12] * sum(sizes))
+        kinds = ["A=cuda:A100", "B=hip:MI250X", "C=host"][: len(sizes)]
+        site = read_site(topology(text, rng.choice([1, 2]), kinds), [1e12] * sum(sizes))
         found = list(arrange(site))
         assert found
         for one in found:
@@ -183,6 +184,11 @@ def test_layers_against_every_division():
             continue
         assert sum(got) == layers and all(map(int.__le__, got, most))
         assert slowest(got) == pytest.approx(min(map(slowest, possible)))
+
+
+def test_neighbours_are_even_where_another_stage_is_the_slowest():
+    assert split_layers(10, [Cost(1.0), Cost(1.0), Cost(8.0)]) in ([5, 4, 1], [4, 5, 1])
+    assert split_layers(10, [Cost(8.0), Cost(1.0), Cost(2.0)]) == [1, 7, 2]
 
 
 def test_memory_moves_layers():
@@ -267,6 +273,7 @@ def test_links_by_hand():
     # Two ranks of a host share its cards; what arrives counts, too.
     assert site.send_seconds([Flow(0, 2, 50), Flow(1, 2, 50)]) == pytest.approx(10.5)
     assert site.send_seconds([Flow(0, 4, 50), Flow(2, 4, 200)]) == pytest.approx(20.5)
+    assert site.send_seconds([Flow(4, 0, 100)]) == pytest.approx(20.5)
     assert site.reduce_seconds([Group((0,), 100)]) == 0
     assert site.reduce_seconds([Group((0, 1), 100)]) == pytest.approx(1 + 1.0)
     # Each of two hosts sends half the buffer to be added up, and half the sum.

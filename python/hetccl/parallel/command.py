@@ -184,6 +184,6 @@ def parallel(
 
 
 def _spread(given: dict[int | None, _Given], clusters: range) -> dict[int, _Given]:
-    """What was given without a cluster holds for those that have nothing of their own."""
+    """Gives clusters without a value of their own the one that was given for all."""
     everywhere = {} if None not in given else dict.fromkeys(clusters, given[None])
     return {**everywhere, **{one: value for one, value in given.items() if one is not None}}

@@ -106,7 +106,7 @@ class _Search:
         cuts = [0, *itertools.accumulate(counts)]
 
         def weight(stage: int, cut: int) -> float:
-            """Of two neighbours with the cut there; infinite where one of them may not have it."""
+            """The squares of two neighbours cut there; infinite where one may not have its part."""
             parts = ((stage, cuts[stage], cut), (stage + 1, cut, cuts[stage + 2]))
             if not all(first < end and self._may(one, first, end, limit)
                        for one, first, end in parts):  # fmt: skip

@@ -49,7 +49,7 @@ class Model:
 
     @property
     def backward(self) -> int:
-        """What a backward pass takes, in forward passes."""
+        """How many forward passes a backward pass is worth."""
         return 3 if self.recompute else 2
 
     @property
@@ -59,13 +59,14 @@ class Model:
         return self.layers * self.layer_parameters + ends
 
     def flops_of(self, first: int, end: int) -> float:
-        """Of a sample's forward pass through layers `first` to `end` - 1, ends included."""
+        """The FLOPs of a sample's forward pass through layers `first` to `end` - 1, with the ends
+        of the model that lie there."""
         count = (end - first) * self.layer_flops
         count += self.embedding_flops if first == 0 else 0.0
         return count + (self.head_flops if end == self.layers else 0.0)
 
     def parameters_of(self, first: int, end: int) -> float:
-        """Of layers `first` to `end` - 1, with the embedding and the head where they lie there."""
+        """The parameters of layers `first` to `end` - 1, with the ends that lie there."""
         count = (end - first) * self.layer_parameters
         count += self.embedding_parameters if first == 0 else 0.0
         return count + (self.head_parameters if end == self.layers else 0.0)

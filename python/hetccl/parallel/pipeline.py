@@ -43,7 +43,7 @@ class Part(nn.Module):
         self.last = last
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Of rows of samples, and returns rows."""
+        """Takes rows of samples, and returns as many."""
         if self.first is not None:
             x = self.first(x)
         for layer in self.layers.values():
@@ -278,7 +278,7 @@ class Pipeline:
         """The error of the whole job, if there is one by now. A stage's group may know only that
         one of its ranks has left, which did so because a rank of another stage was lost."""
         try:
-            # Of a kind that no other call of a step has, so ranks that go on fail, too.
+            # No other call of a step has this type, so ranks that go on fail, too.
             work = dist.all_reduce(
                 torch.zeros(3, dtype=torch.int8, device=self.device), async_op=True
             )
@@ -305,7 +305,7 @@ def _find_fault(
     layers: Sequence[Layer], strategy: Strategy, ranks: int, first: Layer | None,
     last: Layer | None, parallelize: Parallelize | None,
 ) -> str:  # fmt: skip
-    """What is wrong with the arguments; "" is nothing."""
+    """Returns what is wrong with the arguments; "" is nothing."""
     if strategy.size != ranks:
         return f"the strategy is for {strategy.size} ranks, and the job has {ranks}"
     if len(layers) != strategy.layers:

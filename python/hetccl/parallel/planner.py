@@ -38,7 +38,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What `plan` returns. `rows` are the compared strategies, the best first. `best` is the first
+    """The result of `plan`. `rows` are the compared strategies, the best first. `best` is the first
     of them if it fits; `reason` says why there is none. `considered` counts arrangements."""
 
     model: Model
@@ -52,7 +52,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """What the caller has fixed; None leaves it to the planner."""
+    """The parts of a strategy that the caller has fixed; None leaves one to the planner."""
 
     tensor: int | None = None
     data: tuple[int, ...] | None = None

@@ -1,4 +1,4 @@
-"""What a strategy costs on a site: seconds of a step, and bytes of memory."""
+"""The costs of a strategy on a site: seconds of a step, and bytes of memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Memory:
 
     @property
     def part(self) -> float:
-        """What it needs as a part of what the device has; 0 where that is unknown."""
+        """The bytes it needs over those that the device has; 0 where these are unknown."""
         return self.needs / self.has if self.has else 0.0
 
     @property
@@ -68,7 +68,7 @@ class Price:
 
     @property
     def seconds(self) -> float:
-        """Of a step: pipeline and reduction of gradients; without the optimizer's update."""
+        """Seconds of a step: pipeline and reduction of gradients, but no optimizer's update."""
         return max(end + more for end, more in zip(self.times.ends, self.reduces, strict=True))
 
     @property
@@ -140,7 +140,7 @@ class Pricer:
         self._gather = [self._gather_seconds(position) for position in range(len(speeds))]
 
     def _gather_seconds(self, position: int) -> float:
-        """Of one all-reduce of tensor parallelism; all replicas of the stage make it at once."""
+        """Seconds of one all-reduce of tensor parallelism, which all replicas make at once."""
         if self._arrangement.tensor == 1:
             return 0.0
         groups = [
@@ -248,7 +248,7 @@ class Pricer:
         ]  # fmt: skip
 
     def memory(self, schedule: str, placed: Placed) -> tuple[Memory, ...]:
-        """What a rank of each stage needs."""
+        """The bytes that a rank of each stage needs."""
         return tuple(
             self._memory(position, parts, schedule) for position, parts in enumerate(placed)
         )
@@ -281,7 +281,7 @@ class Pricer:
 
 
 def price_strategy(model: Model, site: Site, strategy: Strategy, optimizer: str = "adamw") -> Price:
-    """What a strategy costs that is there already. Raises ParallelError where it fits not the model
+    """Prices a strategy that is there already. Raises ParallelError where it does not fit the model
     or the site."""
     if strategy.layers != model.layers:
         raise ParallelError(

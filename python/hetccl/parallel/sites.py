@@ -46,7 +46,7 @@ class Flow:
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """Where a job runs. Sequences are by rank, but for those of `clusters` and hosts' rates.
+    """The place of a job. Sequences are by rank, but for those of `clusters` and hosts' rates.
 
     `clusters` has each cluster's ranks, `hosts` each rank's host. `speeds` are the FLOP/s that a
     rank reaches in training, `memory` its bytes, None if unknown. `inside` is bytes/s of a rank to
@@ -186,7 +186,7 @@ def _check_rate(what: str, rate: object) -> float:
 def _by_rank(
     what: str, given: Mapping[int, Any] | Sequence[Any] | None, found: graph.Topology
 ) -> dict[int, Any]:
-    """What was given for clusters (a mapping by number) or ranks (a sequence), by rank."""
+    """Returns by rank what was given for clusters (a mapping by number) or ranks (a sequence)."""
     if given is None:
         return {}
     if isinstance(given, Mapping):

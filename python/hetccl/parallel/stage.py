@@ -25,7 +25,7 @@ class Peer:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a rank is in a strategy. `sources` hand it activations, `targets` get them."""
+    """The place of a rank in a strategy. `sources` hand it activations, `targets` get them."""
 
     rank: int
     position: int
