@@ -20,7 +20,9 @@ def series_of(
     rules for hetccl, None without it. Raises MissingError where MPICH is not here."""
     if (reason := MPICH.missing()) is not None:
         raise MissingError(f"needs MPICH ({reason}): tools/setup --mpi")
-    found = native.measure_rules(MPICH, rules, sizes, nodes, 2 if quick else 3, 120.0)
+    found = native.measure_rules(
+        MPICH, rules, sizes, nodes, *((1, 240.0, 5) if quick else (3, 240.0, 21))
+    )
     if failed := {name: why for name, why in found.items() if isinstance(why, str)}:
         raise RuntimeError(f"MPI_Allreduce was not measured: {failed}")
     return {
