@@ -112,7 +112,8 @@ def beside_mpis(call: str, quick: bool) -> Found:
     """Calls of two ranks of one host by hetccl's C API, beside three MPIs."""
     least, most = 8, (4 if quick else 16) << 20
     sizes = (least, 512, 8 << 10, 128 << 10, 1 << 20, most)
-    found = native.measure_calls(call, 2, sizes, *((1, 120.0, 5) if quick else (3, 120.0, 21)))
+    rounds, batches = (1, 5) if quick else (3, native.BATCHES)
+    found = native.measure_calls(call, 2, sizes, rounds, 120.0, batches)
     series = {
         name: {row["bytes"]: 1e6 * row["seconds"] for row in rows.values()}
         for name, rows in found.items()

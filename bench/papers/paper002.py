@@ -20,9 +20,8 @@ def series_of(
     rules for hetccl, None without it. Raises MissingError where MPICH is not here."""
     if (reason := MPICH.missing()) is not None:
         raise MissingError(f"needs MPICH ({reason}): tools/setup --mpi")
-    found = native.measure_rules(
-        MPICH, rules, sizes, nodes, *((1, 240.0, 5) if quick else (3, 240.0, 21))
-    )
+    rounds, batches = (1, 5) if quick else (3, native.BATCHES)
+    found = native.measure_rules(MPICH, rules, sizes, nodes, rounds, 240.0, batches)
     if failed := {name: why for name, why in found.items() if isinstance(why, str)}:
         raise RuntimeError(f"MPI_Allreduce was not measured: {failed}")
     return {
