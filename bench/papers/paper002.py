@@ -7,6 +7,8 @@ from entry import Entry, Found, MissingError
 from mpis import MPIS
 from osu import ALPHA, COMMUNICATORS, DEVICE, HYBRID, PARTS
 
+from hetccl.units import binary_size
+
 MPICH = next(mpi for mpi in MPIS if mpi.name == "MPICH")
 SMALL = tuple(4 << (3 * power) for power in range(7))  # to 1 MiB
 GPUS = "AMD's GPUs and RCCL, for which the paper's factors hold; bench/osu.py measures memory of " \
@@ -42,7 +44,7 @@ def measure_compositions(quick: bool) -> Found:
     series = series_of(rules, SMALL, quick, nodes=2)
     least, most = min(SMALL), max(SMALL)
     values = {
-        f"MPICH / hetccl, {size} B": series["MPICH"][size] / series["hetccl"][size]
+        f"MPICH / hetccl, {binary_size(size)}": series["MPICH"][size] / series["hetccl"][size]
         for size in (least, most)
     }
     return found_of(series, "two emulated nodes over loopback", values)
