@@ -68,7 +68,7 @@ def main() -> None:
     total = 2 * steps if case == "moved" else steps
     data = Repeated(inputs, targets, batch * total)
     if case == "profiled":
-        shares = plan(profile(model, run_pass, batch // 2), batch, 1)
+        shares = plan(profile(model, run_pass, batch // 2), batch)
     else:
         shares = divide_evenly(size, batch)
     loader = Loader(data, shares, model, online=case in ("online", "moved"))

@@ -125,11 +125,11 @@ def measure_mpi(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_calls(
-    call: str, ranks: int, sizes: Iterable[int], rounds: int, timeout: float
+    call: str, ranks: int, sizes: Iterable[int], rounds: int, timeout: float, batches: int = BATCHES
 ) -> dict[str, Numbers | str]:
     """Calls of ranks of one host ("all_reduce", "exchange") of hetccl and every MPI, in turns; or
     the reason why one has none."""
-    arguments = [call, str(BATCHES), *map(str, sizes)]
+    arguments = [call, str(batches), *map(str, sizes)]
     ours = [str(build_with_hetccl("hetccl_calls")), *arguments]
     absent = {mpi.name: why for mpi in MPIS if (why := mpi.missing()) is not None}
     programs = [(mpi, str(build_for(mpi))) for mpi in MPIS if mpi.name not in absent]
@@ -147,11 +147,11 @@ def measure_calls(
 
 def measure_rules(
     mpi: Mpi, rules: Mapping[str, object], sizes: Iterable[int], nodes: int, rounds: int,
-    timeout: float,
+    timeout: float, batches: int = BATCHES,
 ) -> dict[str, Numbers | str]:  # fmt: skip
     """MPI_Allreduce of two ranks, in turns: with each of these rules of hetccl's, None without it.
     Two nodes are emulated: they have no memory in common."""
-    argv = [str(build_for(mpi)), "all_reduce", str(BATCHES), *map(str, sizes)]
+    argv = [str(build_for(mpi)), "all_reduce", str(batches), *map(str, sizes)]
     apart = ["-genv", "MPIR_CVAR_NOLOCAL", "1"] if nodes > 1 else []
     # In each rank, since both are on one machine.
     host = 'export HETCCL_HOSTID=$PMI_RANK; exec "$0" "$@"' if nodes > 1 else 'exec "$0" "$@"'

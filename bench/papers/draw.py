@@ -28,7 +28,8 @@ def draw_values(axes: Axes, entry: Entry, record: Record) -> None:
     ours, noise = record.values(), record.noise()
     labels = [label for label in dict.fromkeys([*entry.paper_values, *ours])
               if is_number(ours.get(label, entry.paper_values.get(label)))]  # fmt: skip
-    sides = (("paper", entry.paper_values, PAPER, -0.19), ("here", ours, OURS, 0.19))
+    shift = 0.19 if entry.paper_values else 0.0
+    sides = (("paper", entry.paper_values, PAPER, -shift), ("here", ours, OURS, shift))
     drawn = []
     for name, values, colour, shift in sides:
         known = {
@@ -76,7 +77,8 @@ def draw_series(axes: Axes, record: Record) -> None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(size_text))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=8)

@@ -35,7 +35,7 @@ class Entry:
     """`measure` takes True for a quick run, and raises MissingError where something is not here.
 
     `seconds` are those of one full measurement on an idle machine of two cores. `gpus` are the
-    least that it takes. `page` has the number that was measured on a machine with GPUs.
+    least that it takes, `needs` is what else. `page` has more numbers of the same.
     """
 
     paper: str
@@ -49,6 +49,7 @@ class Entry:
     measure: Callable[[bool], Found]
     gpus: int = 0
     page: str = ""
+    needs: str = ""
 
     @property
     def name(self) -> str:
@@ -63,6 +64,6 @@ class Entry:
     @property
     def lacking(self) -> str:
         """The reason why there is no result in the tree, for the page."""
-        if self.gpus == 0:
-            return "not run yet"
-        return f"needs {('a GPU', 'two GPUs', 'three GPUs', 'four GPUs')[self.gpus - 1]}"
+        gpus = ("", "a GPU", "two GPUs", "three GPUs", "four GPUs")[self.gpus]
+        needs = self.needs or gpus
+        return f"needs {needs}" if needs else "not run yet"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from entry import Found, MissingError
+from entry import Found, MissingError, Number
 from places import finish, place_of, run_ranks
 from report import EMULATED_SCENES, least_on_a_link
 
@@ -186,18 +186,21 @@ def collectives_of_limit(collectives: Sequence[str], quick: bool, scene: str = "
     )
 
 
-def over_nccl(layout: str, collectives: Mapping[str, str], quick: bool) -> Found:
-    """NCCL's time over hetccl's on GPUs; `collectives` by their name in bench/gpu.py."""
+def over_peer(
+    layout: str, collectives: Mapping[str, str], quick: bool, peer: str = "nccl"
+) -> Found:
+    """A peer's time over hetccl's in a layout of bench/gpu.py, at the largest size; `collectives`
+    by their names there."""
     sizes = ("1M", "64M") if quick else ("64K", "1M", "16M", "64M", "256M", "1G")
     found = beside_library(layout, sizes, quick)
-    ours, theirs = found["hetccl"], found["nccl"]
-    series, values = {}, {}
+    series: dict[str, dict[float, float]] = {}
+    values: dict[str, Number | str] = {}
     for name, label in collectives.items():
-        both = {size: (ours[name][size], theirs[name][size]) for size in ours[name]}
-        series[f"{label}, hetccl"] = {size: size / one[0] / 1e9 for size, one in both.items()}
-        series[f"{label}, NCCL"] = {size: size / one[1] / 1e9 for size, one in both.items()}
-        values[label] = both[max(both)][1] / both[max(both)][0]
-    return Found(f"{n_gpus()} GPUs, layout {layout!r} of bench/gpu.py", values, series)
+        ours, theirs = (found[one][name] for one in ("hetccl", peer))
+        series |= {f"{label}, hetccl": rates(ours), f"{label}, {peer}": rates(theirs)}
+        values[label] = theirs[max(ours)] / ours[max(ours)]
+    ranks = f"{n_gpus()} GPUs" if n_gpus() >= 2 else "two CPU ranks"
+    return Found(f"{ranks}, layout {layout!r} of bench/gpu.py", values, series)
 
 
 def alternate(

@@ -74,7 +74,7 @@ def details(entry: Entry, record: Record) -> Iterator[str]:
     """The command, what it ran on, the figure."""
     yield f"### {entry.paper}, {entry.piece}"
     yield ""
-    yield f"{entry.measured} {record.runs[0].where}."
+    yield f"{entry.measured} Ran: {record.runs[0].where}."
     yield ""
     machine = record.machine
     told = ", ".join(f"{name} {value}" for name, value in record.versions.items())

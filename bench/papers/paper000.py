@@ -23,15 +23,17 @@ NCCL_NAMES = {
 }
 
 
-def measure_representative(quick: bool) -> Found:
-    return measure.collectives_of_limit(("all_reduce", "all_gather", "reduce_scatter"), quick)
-
-
-def measure_others(quick: bool) -> Found:
-    return measure.collectives_of_limit(("reduce", "broadcast", "all_to_all"), quick)
+def measure_collectives(quick: bool, names: tuple[str, ...]) -> Found:
+    """Collectives by name in hetccl bench. bench/gpu.py measures no reduce."""
+    if measure.n_gpus() >= 2:
+        on_gpus = {name: label for name, label in NCCL_NAMES.items() if label in names}
+        return measure.over_peer("one", on_gpus, quick)
+    return measure.collectives_of_limit(names, quick)
 
 
 def measure_messages(quick: bool) -> Found:
+    if measure.n_gpus() >= 2:
+        return measure.over_peer("one", {"send_recv": "send_recv"}, quick)
     most = (8 if quick else 64) << 20
     took = measure.over_link("AB", "send_recv", measure.sweep(1 << 10, most, 5))
     largest = max(took)
@@ -112,7 +114,8 @@ def beside_mpis(call: str, quick: bool) -> Found:
     """Calls of two ranks of one host by hetccl's C API, beside three MPIs."""
     least, most = 8, (4 if quick else 16) << 20
     sizes = (least, 512, 8 << 10, 128 << 10, 1 << 20, most)
-    found = native.measure_calls(call, 2, sizes, 2 if quick else 3, 120.0)
+    rounds, batches = (1, 5) if quick else (3, native.BATCHES)
+    found = native.measure_calls(call, 2, sizes, rounds, 120.0, batches)
     series = {
         name: {row["bytes"]: 1e6 * row["seconds"] for row in rows.values()}
         for name, rows in found.items()
@@ -131,7 +134,7 @@ def beside_mpis(call: str, quick: bool) -> Found:
 
 def measure_one_cluster(quick: bool) -> Found:
     measure.need_gpus(2)
-    return measure.over_nccl("one", {"all_reduce": "all_reduce"}, quick)
+    return measure.over_peer("one", {"all_reduce": "all_reduce"}, quick)
 
 
 def measure_rdma(quick: bool) -> Found:
@@ -171,10 +174,15 @@ ENTRIES = (
         ),
         unit="of what the slower part allows",
         paper_values=dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), 1.0),
-        measured=("CPU ranks in two clusters: the share of what the link between them allows."),
+        measured=(
+            "CPU ranks in two clusters: the share of what the link between them allows. On GPUs: "
+            "one cluster, beside NCCL."
+        ),
         limits=f"{CLUSTER}.",
         seconds=60,
-        measure=measure_representative,
+        measure=functools.partial(
+            measure_collectives, names=("all_reduce", "all_gather", "reduce_scatter")
+        ),
         page="gpus",
     ),
     Entry(
@@ -223,7 +231,7 @@ ENTRIES = (
         measured="As figure 7.",
         limits=f"{CLUSTER}.",
         seconds=60,
-        measure=measure_others,
+        measure=functools.partial(measure_collectives, names=("reduce", "broadcast", "all_to_all")),
         page="gpus",
     ),
     Entry(
@@ -296,6 +304,7 @@ ENTRIES = (
         seconds=60,
         measure=measure_rdma,
         page="rdma",
+        needs="an RDMA card",
     ),
     Entry(
         paper="000",

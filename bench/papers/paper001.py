@@ -55,7 +55,7 @@ def measure_wrapper(quick: bool) -> Found:
         "all_gather_into_tensor": "all_gather",
         "all_reduce": "all_reduce",
     }
-    return measure.over_nccl("one", names, quick)
+    return measure.over_peer("one", names, quick)
 
 
 def measure_messages(quick: bool) -> Found:
@@ -82,6 +82,8 @@ def measure_messages(quick: bool) -> Found:
 
 def measure_heterogeneous(quick: bool, name: str) -> Found:
     """hetccl and Gloo through torch between two clusters; bench/run.py measures."""
+    if measure.n_gpus() >= 2:
+        return measure.over_peer("tcp", {name: "Gloo / hetccl"}, quick, "gloo")
     measure.need_hosts()
     sizes = ["--bytes", str((8 if quick else 64) << 20), "--repeats", "3" if quick else "7"]
     runs = measure.script("run.py", "--scene", "AABB", *sizes, "--small-repeats", "20")[0]["runs"]
@@ -100,7 +102,7 @@ def measure_clusters(quick: bool) -> Found:
     """The same ranks as two clusters, and as one that the vendor's library joins."""
     names = {"all_gather": "all_gather_into_tensor", "all_reduce": "all_reduce"}
     if measure.n_gpus() >= 4:
-        found = measure.over_nccl("shm", {name: label for label, name in names.items()}, quick)
+        found = measure.over_peer("shm", {name: label for label, name in names.items()}, quick)
         return Found(
             "four GPUs, 2 + 2, beside NCCL in one group without peer-to-peer",
             found.values,

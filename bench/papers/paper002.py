@@ -7,6 +7,8 @@ from entry import Entry, Found, MissingError
 from mpis import MPIS
 from osu import ALPHA, COMMUNICATORS, DEVICE, HYBRID, PARTS
 
+from hetccl.units import binary_size
+
 MPICH = next(mpi for mpi in MPIS if mpi.name == "MPICH")
 SMALL = tuple(4 << (3 * power) for power in range(7))  # to 1 MiB
 GPUS = "AMD's GPUs and RCCL, for which the paper's factors hold; bench/osu.py measures memory of " \
@@ -20,7 +22,8 @@ def series_of(
     rules for hetccl, None without it. Raises MissingError where MPICH is not here."""
     if (reason := MPICH.missing()) is not None:
         raise MissingError(f"needs MPICH ({reason}): tools/setup --mpi")
-    found = native.measure_rules(MPICH, rules, sizes, nodes, 2 if quick else 3, 120.0)
+    rounds, batches = (1, 5) if quick else (3, native.BATCHES)
+    found = native.measure_rules(MPICH, rules, sizes, nodes, rounds, 240.0, batches)
     if failed := {name: why for name, why in found.items() if isinstance(why, str)}:
         raise RuntimeError(f"MPI_Allreduce was not measured: {failed}")
     return {
@@ -41,7 +44,7 @@ def measure_compositions(quick: bool) -> Found:
     series = series_of(rules, SMALL, quick, nodes=2)
     least, most = min(SMALL), max(SMALL)
     values = {
-        f"MPICH / hetccl, {size} B": series["MPICH"][size] / series["hetccl"][size]
+        f"MPICH / hetccl, {binary_size(size)}": series["MPICH"][size] / series["hetccl"][size]
         for size in (least, most)
     }
     return found_of(series, "two emulated nodes over loopback", values)

@@ -2,7 +2,7 @@
 
     python bench/papers/run.py --list
     python bench/papers/run.py 000-figure-7 001-figure-15 --quick
-    python bench/papers/run.py --write        # docs/papers.md from the results of the tree
+    python bench/papers/run.py --write        # docs/papers.md, figures: from the tree's results
 
 Each entry runs twice in a process of its own, within a deadline, and leaves NAME.json and NAME.svg
 in --json FOLDER. An entry that takes what is not here is skipped, and says what. The exit status is
@@ -117,6 +117,15 @@ def show(entry: Entry, record: Record, console: Console) -> None:
         console.print(f"    {label}: {told}; paper {beside}", markup=False)
 
 
+def write_page() -> None:
+    """Writes docs/papers.md and draws the figures, both from the results of the tree."""
+    records = read_all(KEPT)
+    write_text(PAGE, make_page(ENTRIES, records))
+    for name, record in records.items():
+        if has_figure(ENTRIES[name], record):
+            draw(ENTRIES[name], record, KEPT / f"{name}.svg")
+
+
 def show_entries(console: Console) -> None:
     """Prints the registry."""
     table = Table("entry", "s, twice", "GPUs", "result", "claim", box=None, header_style="dim")
@@ -164,7 +173,7 @@ def main() -> int:
     if options.entries or not options.write:
         failed = measure_all(chosen, options.quick, options.json, console)
     if options.write:
-        write_text(PAGE, make_page(ENTRIES, read_all(KEPT)))
+        write_page()
     return int(failed > 0)
 
 

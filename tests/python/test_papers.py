@@ -282,3 +282,4 @@ def test_a_gpu_entry_says_how_many_it_needs():
     assert entry.lacking == "needs a GPU"
     assert dataclasses.replace(entry, gpus=4).lacking == "needs four GPUs"
     assert dataclasses.replace(entry, gpus=0).lacking == "not run yet"
+    assert run.ENTRIES["000-figure-16"].lacking == "needs an RDMA card"

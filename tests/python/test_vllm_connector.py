@@ -186,12 +186,12 @@ def test_a_prefill_request_that_is_aborted_keeps_no_blocks(make):
 
 def test_a_load_waits_for_blocks_and_its_lease_is_held(make):
     """P's lease passes twice while D has no room for the prompt."""
-    pair = make(lease=seconds(0.6))
+    pair = make(lease=seconds(1.2))
     params = pair.prefill("p", 1, 40)
     held, pair.d.free = pair.d.free, []
     request = pair.decode("d", 1, 40, params)
     began = time.monotonic()
-    pair.until(lambda: time.monotonic() - began > seconds(1.5))
+    pair.until(lambda: time.monotonic() - began > seconds(2.8))
     assert "p" in pair.p.requests
     pair.d.free = held
     pair.until(lambda: "d" in pair.d.ended)
