@@ -1,4 +1,4 @@
-"""A communicator over anything that offers the buffer protocol: bytearray, array, NumPy, ..."""
+"""A communicator over arrays: by the buffer protocol, DLPack or the CUDA array interface."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int
 class Communicator:
     """One rank of a communicator. Collective: blocks until all `size` ranks have come, unless
     `blocking` is False: then `ready` tells when it may be used.
+
+    Buffers are what offers the buffer protocol (bytearray, array, NumPy), DLPack (PyTorch, CuPy,
+    JAX) or the CUDA array interface (Numba): contiguous, in the memory of this rank's device. They
+    are not copied. JAX holds its arrays for immutable: send them, and receive into others.
 
     Calls of the host return when complete, or at once when they are given a `Stream`. Those of
     another device are enqueued on its default stream: its runtime tells when their data is there.
