@@ -44,14 +44,12 @@ class Communicator:
     """One rank of a communicator. Collective: blocks until all `size` ranks have come, unless
     `blocking` is False: then `ready` tells when it may be used.
 
-    Buffers are what offers the buffer protocol (bytearray, array, NumPy), DLPack (PyTorch, CuPy,
-    JAX) or the CUDA array interface (Numba): contiguous, in the memory of this rank's device. They
-    are not copied. JAX holds its arrays for immutable: send them, and receive into others.
+    Buffers offer the buffer protocol, DLPack or the CUDA array interface; they are contiguous, in
+    the memory of this rank's device, and not copied. Receive into none of JAX's: it shares them.
 
     Calls of the host return when complete, or at once when they are given a `Stream`. Those of
     another device are enqueued on its default stream: its runtime tells when their data is there.
-    Every rank issues the
-    same calls in the same order; one thread at a time, except for `abort`. Leaving a ``with``
+    Every rank issues the same calls in the same order; one thread at a time, except for `abort`. Leaving a ``with``
     block destroys the communicator, or aborts it when an exception passes through.
     """
 
