@@ -49,8 +49,8 @@ class Communicator:
 
     Calls of the host return when complete, or at once when they are given a `Stream`. Those of
     another device are enqueued on its default stream: its runtime tells when their data is there.
-    Every rank issues the same calls in the same order; one thread at a time, except for `abort`. Leaving a ``with``
-    block destroys the communicator, or aborts it when an exception passes through.
+    Every rank issues the same calls in the same order; one thread at a time, except for `abort`.
+    Leaving a ``with`` block destroys the communicator, or aborts it after an exception.
     """
 
     def __init__(
