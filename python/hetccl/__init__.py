@@ -1,7 +1,8 @@
 """hetccl: one communicator over unlike accelerators.
 
 With PyTorch, ``import hetccl`` registers the backend "hetccl" of torch.distributed. Without it,
-`hetccl.Communicator` runs the same collectives on anything that offers the buffer protocol.
+`hetccl.Communicator` runs the same collectives on anything that offers the buffer protocol, DLPack
+or the CUDA array interface.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from hetccl import _foreign
 from hetccl._lib import DataType, encoded_bytes
 
 # By name and by struct's code: looked up in every call.
@@ -18,25 +19,48 @@ class Memory:
     def __init__(
         self, buffer: Any, dtype: str | None, writable: bool, name: str = "the buffer that receives"
     ) -> None:
-        view = memoryview(buffer)
+        try:
+            view = memoryview(buffer)
+        except TypeError:
+            self._take(_foreign.find(buffer), dtype, writable, name)
+            return
         if not view.c_contiguous:
             raise ValueError("the buffer is not contiguous: copy it first")
         if view.readonly and writable:
             raise ValueError(f"{name} is read-only")
         self.dtype = _data_type(view, dtype)
-        if view.nbytes % self.dtype.bytes:
-            raise ValueError(f"{view.nbytes} bytes are no whole number of {self.dtype.name}")
-        self.count = view.nbytes // self.dtype.bytes
+        self.count = self._count(view.nbytes)
         flat = bytearray(view) if view.readonly else view.cast("B") if view.nbytes else bytearray()
         self._memory = (ctypes.c_char * view.nbytes).from_buffer(flat)
         self.address = ctypes.addressof(self._memory)
 
+    def _take(
+        self, found: _foreign.Foreign, dtype: str | None, writable: bool, name: str
+    ) -> None:  # fmt: skip
+        """The memory of another library's array."""
+        if found.is_read_only and writable:
+            raise ValueError(f"{name} is read-only")
+        named = found.dtype if dtype is None else _named(dtype)
+        if named is None:
+            raise TypeError("elements of this type cannot be reduced or sent: pass dtype=")
+        self.dtype, self.address, self._held = named, found.address, found.held
+        self.count = self._count(found.bytes)
+
+    def _count(self, size: int) -> int:
+        if size % self.dtype.bytes:
+            raise ValueError(f"{size} bytes are no whole number of {self.dtype.name}")
+        return size // self.dtype.bytes
+
+
+def _named(dtype: str) -> DataType:
+    if dtype not in DATA_TYPES:
+        raise ValueError(f"{dtype!r} is none of {', '.join(DATA_TYPES)}")
+    return DATA_TYPES[dtype]
+
 
 def _data_type(view: memoryview, dtype: str | None) -> DataType:
     if dtype is not None:
-        if dtype not in DATA_TYPES:
-            raise ValueError(f"{dtype!r} is none of {', '.join(DATA_TYPES)}")
-        return DATA_TYPES[dtype]
+        return _named(dtype)
     code = view.format.lstrip("@=")
     if code in _FORMATS:
         return _FORMATS[code]

@@ -1,4 +1,4 @@
-"""A communicator over anything that offers the buffer protocol: bytearray, array, NumPy, ..."""
+"""A communicator over arrays: by the buffer protocol, DLPack or the CUDA array interface."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ class Communicator:
     """One rank of a communicator. Collective: blocks until all `size` ranks have come, unless
     `blocking` is False: then `ready` tells when it may be used.
 
+    Buffers offer the buffer protocol, DLPack or the CUDA array interface; they are contiguous, in
+    the memory of this rank's device, and not copied. Receive into none of JAX's: it shares them.
+
     Calls of the host return when complete, or at once when they are given a `Stream`. Those of
     another device are enqueued on its default stream: its runtime tells when their data is there.
-    Every rank issues the
-    same calls in the same order; one thread at a time, except for `abort`. Leaving a ``with``
-    block destroys the communicator, or aborts it when an exception passes through.
+    Every rank issues the same calls in the same order; one thread at a time, except for `abort`.
+    Leaving a ``with`` block destroys the communicator, or aborts it after an exception.
     """
 
     def __init__(

@@ -143,3 +143,9 @@ def test_the_library_exports_its_api_and_nothing_else():
     header = Path(hetccl("--include-dir").stdout.strip()) / "hetccl/runtime.h"
     tables = set(re.findall(r"^HETCCL_API .*?(hetccl\w+)\(", header.read_text(), re.MULTILINE))
     assert names == set(PROTOTYPES) | set(TEXTS) | tables | for_nccl
+
+
+def test_shells_complete_words():
+    typed = {"COMP_WORDS": "hetccl ch", "COMP_CWORD": "1", "_HETCCL_COMPLETE": "complete_bash"}
+    assert hetccl(env=typed).stdout.split() == ["check"]
+    assert "--install-completion" in hetccl("--help").stdout

@@ -1,0 +1,93 @@
+"""Arrays of other libraries as buffers of `hetccl.Communicator`."""
+
+import ctypes
+import gc
+import weakref
+
+import pytest
+from ranks import run_ranks
+
+from hetccl._lib import DataType
+from hetccl._memory import Memory
+
+torch = pytest.importorskip("torch")
+
+
+class CudaArray:
+    """What has the CUDA array interface alone; its memory is the host's here."""
+
+    def __init__(self, count, typestr="<f4", strides=None, read_only=False):
+        self.memory = (ctypes.c_float * count)(*range(count))
+        self.__cuda_array_interface__ = {
+            "data": (ctypes.addressof(self.memory), read_only), "shape": (count,),
+            "typestr": typestr, "strides": strides, "version": 3,
+        }  # fmt: skip
+
+
+def reduced(comm):
+    tensor = torch.full((3, 4), comm.rank + 1, dtype=torch.bfloat16)
+    comm.all_reduce(tensor)
+    other = CudaArray(4)
+    comm.all_reduce(other, op="max")
+    gathered = torch.zeros(2, 5, dtype=torch.int64)
+    comm.all_gather(torch.arange(5) + 10 * comm.rank, gathered)
+    part = gathered[1]  # with an offset
+    comm.broadcast(part, root=1)
+    return tensor.tolist(), list(other.memory), gathered.tolist()
+
+
+def test_tensors_and_cuda_arrays_are_buffers():
+    for summed, most, gathered in run_ranks(2, reduced, ("a", "b")):
+        assert summed == [[3.0] * 4] * 3
+        assert most == [0.0, 1.0, 2.0, 3.0]
+        assert gathered == [[0, 1, 2, 3, 4], [10, 11, 12, 13, 14]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["int8", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"],
+)
+def test_types_are_read_and_memory_is_not_copied(name):
+    tensor = torch.zeros(6, dtype=getattr(torch, name))[2:]
+    found = Memory(tensor, None, writable=True)
+    assert found.dtype == DataType[name]
+    assert found.count == 4
+    assert found.address == tensor.data_ptr()
+
+
+def test_an_array_lives_as_long_as_its_buffer():
+    array = CudaArray(4)
+    alive, found = weakref.ref(array), Memory(array, None, writable=True)
+    del array
+    gc.collect()
+    assert alive() is not None
+    del found
+    gc.collect()
+    assert alive() is None
+    assert type(Memory(torch.zeros(4), None, writable=True)._held).__name__ == "PyCapsule"
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "error", "said"),
+    [
+        (lambda: torch.zeros(4, 4).t(), {}, ValueError, "not contiguous"),
+        (lambda: torch.zeros(8)[::2], {}, ValueError, "not contiguous"),
+        (lambda: CudaArray(4, strides=(8,)), {}, ValueError, "not contiguous"),
+        (lambda: CudaArray(4, read_only=True), {}, ValueError, "is read-only"),
+        (lambda: torch.zeros(4, dtype=torch.complex64), {}, TypeError, "pass dtype="),
+        (lambda: CudaArray(4, typestr="<c8"), {}, TypeError, "pass dtype="),
+        (lambda: torch.zeros(3, dtype=torch.int8), {"dtype": "int16"}, ValueError, "no whole"),
+        (lambda: torch.zeros(3), {"dtype": "int7"}, ValueError, "is none of"),
+        (lambda: [1.0], {}, TypeError, "list offers neither the buffer protocol, nor DLPack"),
+    ],
+)
+def test_what_cannot_be_a_buffer_says_why(make, options, error, said):
+    with pytest.raises(error, match=said):
+        Memory(make(), options.get("dtype"), writable=True)
+
+
+def test_elements_of_another_type_are_taken_by_name():
+    assert Memory(torch.zeros(4, dtype=torch.complex64), "float32", writable=True).count == 8
+    assert Memory(CudaArray(4, strides=(4,)), None, writable=True).count == 4
+    assert Memory(torch.zeros(0), None, writable=True).count == 0
+    assert Memory(torch.zeros(1, 5, 1).expand(1, 5, 1), None, writable=True).count == 5
