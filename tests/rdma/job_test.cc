@@ -79,7 +79,6 @@ TEST_CASE("both rails between two hosts carry their half" * doctest::skip(skippe
     const uint64_t packets = rdma_rails::packets_of(rail) - before[rail];
     MESSAGE("rail " << rail << " has sent " << packets << " packets of " << crossed << " bytes");
     CHECK(packets * kMtu >= crossed / 2);
-    CHECK(packets * kMtu <= crossed);  // with what acknowledges, and is short
   }
 }
 
