@@ -84,7 +84,7 @@ TEST_CASE("a file that others could have written is refused, and so is a link") 
   REQUIRE(cache.write("key", kImages).ok());
   const std::string path = cache.path_of("key");
   REQUIRE(chmod(path.c_str(), 0666) == 0);
-  CHECK(cache.read("key").status().message().find("others") != std::string::npos);
+  CHECK(cache.read("key").status().message().find("other users") != std::string::npos);
   REQUIRE(chmod(path.c_str(), 0600) == 0);
   CHECK(cache.read("key").ok());
   fs::rename(path, folder.path + "/elsewhere");
