@@ -3,7 +3,9 @@
 Runs against vLLM's own base classes where they can be imported, else against the recorded ones.
 """
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -182,6 +184,29 @@ def test_a_prefill_request_that_is_aborted_keeps_no_blocks(make):
     pair.p.abort("p")
     assert pair.p.params["p"] is None
     pair.settle()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two cores")
+def test_hand_offs_move_on_more_cores_than_the_engine_is_bound_to(make):
+    own = os.sched_getaffinity(0)
+    before = threads()
+    os.sched_setaffinity(0, {min(own)})
+    try:
+        pair = make()
+        assert os.sched_getaffinity(0) == {min(own)}
+    finally:
+        os.sched_setaffinity(0, own)
+    started = {number: cores for number, cores in threads().items() if number not in before}
+    assert len(started) >= 8  # of two endpoints at each of two workers: doors, and copies
+    started[0] = os.sched_getaffinity(pair.p.ranks[0].connector._worker._thread.native_id)
+    assert all(cores >= own for cores in started.values()), started
+
+
+def threads():
+    """The cores of the library's threads in this process, by their numbers."""
+    tasks = Path("/proc/self/task").iterdir()
+    ours = [int(one.name) for one in tasks if (one / "comm").read_text().startswith("hetccl")]
+    return {number: os.sched_getaffinity(number) for number in ours}
 
 
 def test_a_load_waits_for_blocks_and_its_lease_is_held(make):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -27,6 +29,20 @@ _BUSY, _IDLE = 0.0002, 0.002  # seconds between polls
 _LEFT = "the decode engine left it"
 _CLOSE = 2.0  # seconds that peers have to acknowledge the end
 Opened = list[tuple[str, Any]]  # metadata and link of each worker of an engine
+
+
+@contextlib.contextmanager
+def _all_cores() -> Iterator[None]:
+    """Lets threads that start here run on all cores of the process that started this one. vLLM
+    binds a CPU worker's thread to one core, and threads inherit that: heartbeats would wait there
+    until a step is computed, and peers would count as lost."""
+    own = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, own | os.sched_getaffinity(os.getppid()))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 @dataclasses.dataclass
@@ -66,7 +82,9 @@ class WorkerSide:
         self._device, self._ratio, self._clock = device, ratio, clock
         name = cache.description.name[:100]
         options = settings.options()
-        self._endpoints = [make_endpoint(f"{name}/{one}", device) for one in ("send", "receive")]
+        with _all_cores():
+            ends = ("send", "receive")
+            self._endpoints = [make_endpoint(f"{name}/{one}", device) for one in ends]
         self._sender = Sender(self._endpoints[0], cache, options, clock=clock)
         self._receiver = Receiver(self._endpoints[1], cache, options, clock=clock)
         self.handshake = Handshake(self._sender.metadata())
@@ -84,7 +102,8 @@ class WorkerSide:
         self._error: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hetccl-kv", daemon=True)
-        self._thread.start()
+        with _all_cores():
+            self._thread.start()
 
     # The engine's thread.
 
