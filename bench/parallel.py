@@ -77,10 +77,10 @@ def choose(model: Model, site: Site, batch: int) -> dict[str, Price]:
     data = plan(model, site, batch, tensor=1, pipeline=1).best
     assert uneven is not None and even is not None and data is not None
     return {
-        "pipeline across, planned": planned,
-        "pipeline across, 1f1b by speed": uneven,
-        "pipeline across, 1f1b even": even,
-        "data across, rows by speed": data,
+        "pipeline, planned": planned,
+        "pipeline, layers by speed": uneven,
+        "pipeline, even layers": even,
+        "data, rows by speed": data,
     }
 
 
@@ -98,7 +98,7 @@ def main() -> None:
     options.mbps = int(options.rate[:-4])
     found = run(options, "measure", ROWS="4")
     model, site = describe(found)
-    console = Console()
+    console = Console(width=100)
     rates = ", ".join(f"{level} {rate / 1e6:.1f} MB/s" for level, rate in found["rates"].items())
     each = ", ".join(f"{1e3 * seconds:.2f}" for seconds in found["layer"])
     console.print(f"ms of a layer and sample, by rank: {each}; {rates}; link {options.rate}")
