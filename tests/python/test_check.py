@@ -211,6 +211,26 @@ def test_a_rank_that_dies_and_one_that_never_comes_are_named(forked_python, tmp_
     assert text.startswith("rank 1 of 3 is missing")
 
 
+LAST_FAILS = """
+from hetccl.check.links import Prober
+def measure(self, peer): raise OSError("no memory is left")
+Prober.measure = measure
+"""
+
+
+def test_a_rank_that_fails_alone_is_named_and_keeps_nobody_waiting(forked_python, tmp_path):
+    status, document = launch(forked_python, tmp_path, {1: LAST_FAILS}, size=2)
+    assert "timed out" not in document["results"][0]["failed"]["text"]  # it hears of the abort
+    assert status == 1
+    assert any(
+        text.startswith("rank 1 on ")
+        and "messages between ranks 1 and 0 failed: no memory is left" in text
+        for text in said(document, "error")
+    )
+    assert document["results"][1]["failed"]["text"] == "no memory is left"
+    assert document["topology"]["ranks"]
+
+
 def test_all_pairs_and_collectives_of_a_machine(tmp_path):
     page = tmp_path / "page.html"
     done = commands.run("check", "--ranks", 3, "--devices", "cpu", "--json", "--report", page)

@@ -243,6 +243,8 @@ def test_a_small_page_has_a_map_of_ranks_with_numbers():
         "rank 0 on host0 to rank 3 on host1: 9 Gbit/s of 10 Gbit/s"
     )
     assert latency.rows[1][2].label == "20"
+    slow = page.heat_maps(document(2, 2, rate=39.7e6, seconds=1.274e-3))
+    assert [one.rows[0][3].label for one in slow] == ["0.0397", "1270"]
     assert bandwidth.rows[0][0].heat == -1
     assert page.heat_maps({**found, "topology": None}) == []
 

@@ -208,14 +208,14 @@ def test_bad_arguments_are_errors_that_name_them(tmp_path):
     file = tmp_path / "t.json"
     file.write_text(TWO)
     plan = ("plan", "broadcast", "--topology", file)
-    assert "all_reduce" in hetccl("plan", "allreduce", "--topology", file, status=1)
+    assert "all_reduce" in hetccl("plan", "everything", "--topology", file, status=2)
     assert "root is 9" in hetccl(*plan, "--root", 9, status=1)
     assert "rank is 3" in hetccl(*plan, "--rank", 3, status=1)
     assert "slice_bytes is 65" in hetccl(*plan, "--slice-bytes", 65, status=1)
     assert "too large" in hetccl(*plan, "--count", 2**63, status=1)
     assert "2147483647" in hetccl(*plan, "--rank", 2**32, status=2)
-    assert "--type f8" in hetccl(*plan, "--type", "f8", status=2)
-    assert "--op xor" in hetccl(*plan, "--op", "xor", status=2)
+    assert "'--type': 'f8' is no type" in hetccl(*plan, "--type", "f8", status=2)
+    assert "'--op': 'xor' is no operator" in hetccl(*plan, "--op", "xor", status=2)
     assert "No such file" in hetccl("plan", "barrier", "--topology", tmp_path / "n", status=2)
 
 

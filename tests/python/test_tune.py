@@ -161,7 +161,7 @@ def test_a_rank_number_that_does_not_fit_the_layout_is_refused(tune):
         (("--sizes", "4X..8M"), ("4X", "write 8, 64K")),
         (("--sizes", "1M..4K"), ("--sizes 1M..4K", "such as 4K..64M")),
         (("--sizes", "8"), ("--sizes 8", "from 64 bytes upward")),
-        (("--collective", "send_recv"), ("--collective send_recv", "all_reduce")),
+        (("--collective", "send_recv"), ("--collective 'send_recv'", "all_reduce")),
         (("--layout", "A4"), ("--layout A4", "write two letters")),
         (("--layout", "4"), ("--layout", "a letter for each rank")),
         (("--points", "2"), ("--points", "3")),

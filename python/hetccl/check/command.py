@@ -79,6 +79,7 @@ def check(
     from hetccl.check import rank as ranked
     from hetccl.check.panel import PanelError
     from hetccl.devices import choice
+    from hetccl.devices.errors import DeviceError
     from hetccl.launchers.placement import RendezvousError, find_job
     from hetccl.processes import run_processes
 
@@ -89,7 +90,7 @@ def check(
     def one(job: ranked.Job, rank: int, size: int, device: str) -> int:
         try:
             document = ranked.run(job, rank, size, device)
-        except (RendezvousError, PanelError, OSError) as error:
+        except (RendezvousError, PanelError, DeviceError, OSError) as error:
             return ranked.complain(rank, error)
         return 0 if document is None else _conclude(document, page, as_json)
 

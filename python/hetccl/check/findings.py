@@ -20,6 +20,7 @@ _SHM = 64 << 20  # bytes for each rank of a host
 _MEMLOCK = 64 << 20  # bytes
 _FILES, _FILES_EACH = 256, 4  # descriptors: some, and for each rank of the job
 _MOST_PORTS = 8  # that a text lists
+_MOST_FAILURES = 3  # one is the cause, and others are what ranks have heard of it
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,16 @@ def _refusals(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:
 
 
 def _failures(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:
-    for rank, result in enumerate(document["results"]):
-        if result and "failed" in result:
-            failed = result["failed"]
-            yield Finding(
-                ERROR, f"{hosts.rank(rank)}: {failed['at']} failed: {failed['text']}",
-                "what follows was not tried: mend this and check again",
-            )  # fmt: skip
-            return  # the others tell of the same
+    failed = {
+        rank: f"{result['failed']['at']} failed: {result['failed']['text']}"
+        for rank, result in enumerate(document["results"])
+        if result and "failed" in result
+    }
+    for text, ranks in list(_by_value(failed))[:_MOST_FAILURES]:
+        yield Finding(
+            ERROR, f"{hosts.several(ranks)}: {text}",
+            "what follows was not tried: mend this and check again",
+        )  # fmt: skip
 
 
 def _values(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:

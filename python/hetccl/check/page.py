@@ -45,6 +45,11 @@ def _heat(ratio: float) -> float:
     return round(min(1.0, max(0.0, 1 + math.log10(max(ratio, 1e-9)))), 2)
 
 
+def _three_digits(value: float) -> str:
+    """ "0.0397", "12.3", "1270"."""
+    return f"{float(f'{value:.3g}'):g}"
+
+
 def _places(document: dict[str, Any], every: Sequence[Link], hosts: Hosts) -> tuple[
     list[str], Callable[[int], int]
 ]:  # fmt: skip
@@ -88,9 +93,9 @@ def heat_maps(document: dict[str, Any]) -> list[HeatMap]:
         of = f" of {bandwidth(link.expected)}" if link.expected else ""
         rate, latency = beside[link.source, link.target]
         text_of_rate = f"{name}: {graph.speed_text(link.mbps)}{of}"
-        rates[ends] = Cell(f"{link.mbps / 1000:.3g}", text_of_rate, _heat(rate))
+        rates[ends] = Cell(_three_digits(link.mbps / 1000), text_of_rate, _heat(rate))
         text_of_time = f"{name}: {duration(link.seconds)}"
-        times[ends] = Cell(f"{link.seconds * 1e6:.3g}", text_of_time, _heat(latency))
+        times[ends] = Cell(_three_digits(link.seconds * 1e6), text_of_time, _heat(latency))
     shown = _keep_slowest({ends: cell.heat for ends, cell in rates.items()})
     return [
         _draw("Bandwidth in Gbit/s, from the row to the column", names, rates, shown),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -173,32 +174,35 @@ class Check:
     def _measure(self, comm: Communicator, hosts: list[list[int]]) -> None:
         every_pair = self._job.every_pair or self._size <= schedule.EVERY_PAIR
         self.document["every_pair"] = every_pair
-        rounds = sum(1 for _ in schedule.rounds(hosts, every_pair))
-        wait = _ANSWER + _ROUND * rounds
-        trials = Trials(comm, memory_of(self._device, library_paths(dict(self._job.found))),
-                        self._say)  # fmt: skip
-        try:
-            trials.run(hosts, every_pair)
-            self.document["topology"] = comm.topology()
-            for _ in range(_REPEATS):
-                self.document["results"] = self._panel.collect(trials.result, wait)
-                pairs = self._panel.share(self._suspects(), wait)
-                if not pairs:
-                    break
-                trials.repeat(pairs)
-        except (HetcclError, DeviceError, OSError, ValueError) as error:
-            trials.result["failed"] = {"at": trials.at, "text": str(error)}
-        self.document["results"] = self._panel.collect(trials.result, wait)
-        if "failed" in trials.result:
-            comm.abort()
-        else:
-            comm.destroy()
+        self.document["topology"] = comm.topology()
+        wait = _ANSWER + _ROUND * sum(1 for _ in schedule.rounds(hosts, every_pair))
+        memory = memory_of(self._device, library_paths(dict(self._job.found)))
+        trials = Trials(comm, memory, self._say)
+        _attempt(comm, trials, lambda: trials.run(hosts, every_pair))
+        for turn in range(1 + _REPEATS):
+            self.document["results"] = self._panel.collect(trials.result, wait)
+            mine = self._suspects() if turn < _REPEATS else []
+            pairs = self._panel.share(mine, wait + _HEAR)
+            if not pairs:
+                break
+            _attempt(comm, trials, functools.partial(trials.repeat, pairs))
+        comm.destroy()
 
     def _suspects(self) -> list[schedule.Pair]:
         """On rank 0: the pairs that are measured once more, since what slowed them may be gone."""
-        if self._rank != 0 or None in self.document["results"]:
+        results = self.document["results"]
+        if self._rank != 0 or any(one is None or "failed" in one for one in results):
             return []
         return graph.suspects(self.document)
+
+
+def _attempt(comm: Communicator, trials: Trials, work: Callable[[], None]) -> None:
+    """Notes a failure, and takes the steps that the others take, who hear of it by the abort."""
+    try:
+        work()
+    except (HetcclError, DeviceError, OSError, ValueError) as error:
+        trials.result["failed"] = {"at": trials.at, "text": str(error)}
+        comm.abort()
 
 
 def run(job: Job, rank: int, size: int, device: str) -> Document | None:

@@ -116,11 +116,12 @@ class Trials:
 
     def repeat(self, pairs: Sequence[schedule.Pair]) -> None:
         """Measures some pairs once more, one after the other, and keeps the better of both."""
-        before = self.result["links"]
-        self.result["links"] = []
-        self._run_pairs([[pair] for pair in pairs])
-        again = {one["peer"]: one for one in self.result["links"]}
-        self.result["links"] = [_better(one, again.get(one["peer"], one)) for one in before]
+        before, self.result["links"] = self.result["links"], []
+        try:
+            self._run_pairs([[pair] for pair in pairs])
+        finally:
+            again = {one["peer"]: one for one in self.result["links"]}
+            self.result["links"] = [_better(one, again.get(one["peer"], one)) for one in before]
 
     def _run_pairs(self, rounds: list[list[schedule.Pair]]) -> None:
         mine = self._comm.rank

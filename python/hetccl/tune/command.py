@@ -162,7 +162,10 @@ def _collectives(names: list[str] | None) -> tuple[str, ...]:
     from hetccl.bench.operations import CASES
 
     known = [name for name, case in CASES.items() if case.has_plan]
-    found = [parse_call(name, known) for name in names or COLLECTIVES]
+    try:
+        found = [parse_call(name, known) for name in names or COLLECTIVES]
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"--collective {error.message}") from None
     return tuple(dict.fromkeys(found))
 
 
