@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 
 from entry import Entry, Number
 from matplotlib import rc_context
@@ -97,7 +98,8 @@ def draw(entry: Entry, record: Record, path: Path) -> None:
         figure = Figure(figsize=(9.5 if has_series else 6, max(2.6, 0.55 * n_bars + 1.1)),
                         layout="constrained")  # fmt: skip
         panels = figure.subplots(1, 2 if has_series else 1, squeeze=False)[0]
-        figure.suptitle(f"Paper {entry.paper}, {entry.piece}: {record.runs[0].where}", fontsize=9)
+        title = f"Paper {entry.paper}, {entry.piece}: {record.runs[0].where}"
+        figure.suptitle(fill(title, 130 if has_series else 80), fontsize=9)
         draw_values(panels[0], entry, record)
         if has_series:
             draw_series(panels[1], record)

@@ -80,7 +80,10 @@ def measure(entry: Entry, quick: bool) -> Record:
     record.seconds = round(time.monotonic() - begun, 1)
     record.load["after"] = round(busy_share(), 3)
     record.runs = [Found(**run) for run in found["runs"]]
-    return Record.from_json(record.to_json())
+    try:
+        return Record.from_json(record.to_json())
+    except ValueError as error:  # a contender was lost in one of the runs
+        raise EntryError(f"{error}: {said.strip()[-1500:]}") from None
 
 
 def measure_all(chosen: Mapping[str, Entry], quick: bool, folder: Path, console: Console) -> int:

@@ -44,6 +44,8 @@ if name == "000-hang":
 run = {{"where": "here", "values": {{"times": 1.5}}, "axes": ["bytes", "us"],
        "series": {{"line": {{"1": 2.0, "4096": 4.0}}}}}}
 found = {{"missing": "needs a unicorn"}} if name == "000-lack" else {{"runs": [run, run]}}
+if name == "000-unlike":
+    found["runs"][1] = {{**run, "values": {{}}}}
 with open(path, "w") as file:
     json.dump(found, file)
 """
@@ -66,7 +68,7 @@ def fakes(tmp_path, monkeypatch, capsys):
     script.write_text(CHILD.format(told=str(tmp_path / "told")))
     entries = {
         f"000-{name}": Soon("000", name, "A claim.", "times", {"times": 2}, "How.", "No.", 1, lack)
-        for name in ("well", "lack", "fail", "hang")
+        for name in ("well", "lack", "fail", "hang", "unlike")
     }
     monkeypatch.setattr(run, "ENTRIES", entries)
 
@@ -202,10 +204,11 @@ def is_running(pid: int) -> bool:
 
 
 def test_failed_and_late_entries_are_told_and_leave_nothing(fakes, tmp_path):
-    status, said = fakes("000-fail", "000-hang", "000-well")
+    status, said = fakes("000-fail", "000-hang", "000-unlike", "000-well")
     assert status == 1
     assert "000-fail: FAILED: exit status 1: the reason of the fake" in said
     assert "000-hang: FAILED: late: not done within 10 s" in said
+    assert "000-unlike: FAILED: it has not two runs with the same values" in said
     assert "times: 1.5" in said  # the others are measured
     assert {path.stem for path in (tmp_path / "results").iterdir()} == {"000-well"}
     child, deadline = int((tmp_path / "told").read_text()), time.monotonic() + HANG
