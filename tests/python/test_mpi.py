@@ -501,6 +501,11 @@ def test_information_about_rules(rules):
     shown = command("mpi-info", HETCCL_MPI_FILE=str(path), COLUMNS="200").stdout
     assert f"rules     {path}" in shown
     assert re.search(r"bcast .*MPI; from 1 KiB hetccl", shown)
+    path = rules({"collective=bcast": {"composition=alpha": {}},
+                  "collective=allreduce": {"algorithm=device": {"streams=4": {}}}})  # fmt: skip
+    shown = command("mpi-info", "--nodes", "2", HETCCL_MPI_FILE=str(path), COLUMNS="200").stdout
+    assert re.search(r"bcast +│ MPI, by leaders", shown)
+    assert re.search(r"allreduce +│ hetccl, 4 streams", shown)
     wrong = command("mpi-info", HETCCL_MPI_FILE=str(rules("{}")))
     assert wrong.returncode == 1
     assert str(path) in wrong.stderr

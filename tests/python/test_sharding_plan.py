@@ -495,6 +495,7 @@ def test_a_file_is_read_and_one_host_needs_no_network(tmp_path):
     assert "Sharding(" in out
     one = shard("7b", "--layout", "A")
     assert "memory     unknown: give --memory" in one
+    assert "best: the fastest, whether it fits or not; --memory finds one that fits." in one
     assert "largest" not in one
 
 
