@@ -1,6 +1,6 @@
-// What the channels of one transport share: the plug-in, its devices, and the descriptor that the
-// engine sleeps on. A plug-in has no descriptor, so while requests are outstanding a timer wakes
-// the engine.
+// The state that the channels of one transport share: the plug-in, its devices, and the descriptor
+// that the engine sleeps on. A plug-in has no descriptor, so while requests are outstanding a timer
+// wakes the engine.
 #pragma once
 
 #include <atomic>

@@ -9,8 +9,8 @@
 
 namespace hetccl::transport::ncclnet {
 
-/// What `listen` returns: the plug-in's network, then where transport/tcp's listener of this
-/// transport is.
+/// The address that `listen` returns: the plug-in's network, then that of transport/tcp's listener
+/// of this transport.
 struct Endpoint {
   std::string network;  ///< Plugin::name
   size_t devices = 1;   ///< 1 to Plugin::kMaxDevices

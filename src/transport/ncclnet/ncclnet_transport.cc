@@ -16,8 +16,8 @@ using ncclnet::Device;
 using ncclnet::NetChannel;
 using tcp::Control;
 
-// Of a channel while it connects: its connection, the bell that tells that it is there, and what a
-// plug-in over sockets takes.
+// Descriptors of a channel while it connects: its connection, the bell that announces it, and those
+// that a plug-in over sockets takes.
 constexpr size_t kDescriptors = 5;
 
 class NcclNetTransport final : public Transport {

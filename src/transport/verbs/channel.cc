@@ -305,7 +305,7 @@ void VerbsChannel::note_error(const abi::Wc& completion) {
                         : "");
 }
 
-// What completions have made possible.
+// Does what completions have made possible.
 bool VerbsChannel::advance() {
   if (ended()) return false;
   const uint64_t before = sends_completed_ + recvs_completed_ + begun_ + matched_;
@@ -320,8 +320,9 @@ bool VerbsChannel::advance() {
   return before != sends_completed_ + recvs_completed_ + begun_ + matched_;
 }
 
-// What the peer sent before it closed is delivered first. With nothing posted a whole message may
-// still be wanted; a long one never comes to its end, nor does a send that the peer has not taken.
+// Delivers first what the peer sent before it closed. If nothing is posted, a receive may still
+// take a message that has arrived whole. A long message is never completed, nor is a send that the
+// peer has not taken.
 void VerbsChannel::look_for_end(bool moved) {
   if (moved) gives_up_ = {};
   if (ended() || moved) return;
@@ -350,8 +351,8 @@ bool VerbsChannel::awaits_more() {
   return now < gives_up_;
 }
 
-// Where memory cannot be locked, `*again` tells whether that changes by itself. A grant ends when
-// the peer writes, which may wait for memory as this end does: so a write waits for writes alone.
+// If memory cannot be locked, sets `*again` to whether that changes by itself. A grant ends when
+// the peer writes, which may wait for memory as this end does, so a write waits only for writes.
 Result<Region> VerbsChannel::register_chunk(void* data, size_t bytes, unsigned access,
                                             bool* again) {
   const bool granted = (access & abi::kRemoteWrite) != 0;
@@ -375,7 +376,7 @@ Status VerbsChannel::repost(uint32_t slot) {
       {reinterpret_cast<uintptr_t>(slot_at(slot)), kSlotBytes, slots_region_.local_key()});
 }
 
-// Of a message in the inbox, which was checked when it arrived.
+// Returns the header of a message in the inbox, which was checked when it arrived.
 Header VerbsChannel::header_of(uint32_t slot) const {
   const auto header = transport::decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
   return header.ok() ? header.value() : Header{};

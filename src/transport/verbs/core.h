@@ -1,5 +1,5 @@
-// What the channels of one transport share: the ports, the descriptor that tells of their events,
-// and how much memory they may lock.
+// The state that the channels of one transport share: the ports, the descriptor that becomes
+// readable for their events, and how much memory they may lock.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a rank tells its peers of its ports, and through which two of them a channel runs.
+// The ports that a rank announces to its peers, and the choice of the two that a channel uses.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ struct Offer {
   uint8_t distance = 0;  ///< net::Distance to the rank's device; told when a channel begins
 };
 
-/// What `listen` returns: the usable ports without distances, then where transport/tcp's listener
-/// of this transport is.
+/// The address that `listen` returns: the usable ports without distances, then that of
+/// transport/tcp's listener of this transport.
 struct Endpoint {
   std::vector<Offer> offers;
   Address listener;

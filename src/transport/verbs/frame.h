@@ -1,4 +1,4 @@
-// What travels through a channel's slots: a frame, which returns credits and says what follows it.
+// Frames, which travel through a channel's slots: a frame returns credits and says what follows it.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,8 @@
 
 namespace hetccl::transport::verbs {
 
-/// What one end tells the other of its queue pair, over their authenticated connection.
+/// The address of a queue pair, which its end sends to the other over their authenticated
+/// connection.
 struct QpAddress {
   uint32_t number = 0, psn = 0;
   uint16_t lid = 0;
@@ -43,7 +44,7 @@ class QueuePair {
   Status start_sending(const Config& config);
 
   Status post_receive(uint64_t id, abi::Sge part) { return post_receive(id, {&part, 1}); }
-  /// Of a write that brings an immediate alone.
+  /// The same for a write that brings only an immediate.
   Status post_receive(uint64_t id) { return post_receive(id, std::span<abi::Sge>()); }
   struct Remote {
     uint64_t address = 0;

@@ -16,7 +16,7 @@ using tcp::Control;
 using verbs::Core;
 using verbs::VerbsChannel;
 
-// Of a channel while it connects: its connection, and the bell that tells that it is there.
+// Descriptors of a channel while it connects: its connection, and the bell that announces it.
 constexpr size_t kDescriptors = 2;
 
 class VerbsTransport final : public Transport {
