@@ -14,7 +14,7 @@ from pathlib import Path
 import measure
 from entry import Entry, Found
 
-from hetccl.tune.landscape import lines, parameters_of
+from hetccl.tune.landscape import lines
 from hetccl.tune.records import parse
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
@@ -132,14 +132,16 @@ def measure_valleys(quick: bool) -> Found:
     points = [point for point in points if not point.failed]
     values: dict[str, float | str] = {}
     keys = {json.dumps(point.key, sort_keys=True) for point in points}
-    for name in parameters_of(points):
+    for name in ("slice_bytes", "depth"):
         found = [
-            line for key in keys
+            line
+            for key in keys
             for line in lines([p for p in points if json.dumps(p.key, sort_keys=True) == key], name)
             if len(line.points) > 2
-        ]  # fmt: skip
-        if found:
-            values[name] = sum(line.valleys == 1 for line in found) / len(found)
+        ]
+        if not found:
+            raise RuntimeError(f"{budget} s gave no line of three points along {name}")
+        values[name] = sum(line.valleys == 1 for line in found) / len(found)
     return Found("all-gathers of 1 and 4 MiB, four CPU ranks of a host in two clusters", values)
 
 
