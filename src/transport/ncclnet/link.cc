@@ -53,8 +53,8 @@ Status Link::make_connection() {
   return {};
 }
 
-// Whoever finds the plug-in's listener can connect there. The peer alone knows the token, which it
-// has from the authenticated connection.
+// Checks the token: anybody who finds the plug-in's listener can connect, and only the peer has it,
+// from the authenticated connection.
 Result<bool> Link::prove() {
   if (!proving_) {
     HETCCL_ASSIGN(proving_, begin({{token_.data(), token_.size()}, 0}));
