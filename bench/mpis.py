@@ -24,13 +24,15 @@ def run_job(argv: list[str], env: Mapping[str, str], timeout: float) -> tuple[in
     )  # fmt: skip
     try:
         said, _ = launcher.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
+    except BaseException as stopped:  # late, or this process is interrupted
         launcher.terminate()  # a launcher that is killed leaves its ranks behind
         with contextlib.suppress(subprocess.TimeoutExpired):
             launcher.wait(5)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()
+        if not isinstance(stopped, subprocess.TimeoutExpired):
+            raise
         return None, ""
     return launcher.returncode, said
 

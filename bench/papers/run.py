@@ -54,7 +54,6 @@ class EntryError(RuntimeError):
 
 def measure_in_child(entry: Entry, quick: bool, path: Path) -> None:
     """Measures twice and writes the runs, or what is missing."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up
     try:
         runs = [vars(entry.measure(quick)) for _ in range(2)]
         path.write_text(json.dumps({"runs": runs}))
@@ -181,4 +180,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up
     sys.exit(main())

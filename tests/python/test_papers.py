@@ -191,8 +191,7 @@ def test_a_result_is_kept_and_drawn(fakes, tmp_path):
     assert {"hetccl", "commit", "torch"} <= record.versions.keys()
 
 
-def test_the_process_of_an_entry_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+def test_the_process_of_an_entry_says_what_is_missing(tmp_path):
     entry = Entry("000", "lack", "A claim.", "", {}, "How.", "No.", 1, lack)
     run.measure_in_child(entry, True, tmp_path / "found")
     assert json.loads((tmp_path / "found").read_text()) == {"missing": "needs a unicorn"}
