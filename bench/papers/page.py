@@ -50,7 +50,7 @@ def marks(record: Record) -> str:
 
 def here_text(entry: Entry, record: Record | None) -> str:
     """A cell: our values, or the reason why there are none."""
-    page = f"; also []({entry.page}.md)" if entry.page else ""
+    page = f"; also [{entry.page}]({entry.page}.md)" if entry.page else ""
     if record is None:
         return entry.lacking + page
     noise = max(record.noise().values(), default=0.0)

@@ -432,7 +432,7 @@ if hetccl.find_placement().rank == 1:
         time.sleep(0.01)
     sys.exit(0)
 try:
-    hetccl.init_from_launcher(init_timeout=0.5)
+    hetccl.init_from_launcher(init_timeout=float(sys.argv[2]))
 except hetccl.RendezvousError as error:
     print("told", error)
 met.touch()
@@ -441,7 +441,7 @@ met.touch()
 
 def test_a_rank_that_never_comes_is_an_error_in_time(each, forked_python, tmp_path):
     begin = time.monotonic()
-    done = start(each, [forked_python, "-c", LATE, str(tmp_path / "met")], (2,))
+    done = start(each, [forked_python, "-c", LATE, str(tmp_path / "met"), str(seconds(1))], (2,))
     assert "told the ranks cannot meet by" in done.text, done.text
     assert "not all ranks have come" in done.text
     assert time.monotonic() - begin < seconds(PROMPT)

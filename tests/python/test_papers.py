@@ -146,7 +146,7 @@ def test_the_page_shows_results_and_what_is_missing():
     text = page.make_page(run.ENTRIES, {record.entry: record})
     row = next(line for line in text.splitlines() if line.startswith("| figure 7 | All-reduce"))
     assert "a: 2; b: text" in row
-    assert "noise 100%; **quick**, **machine was loaded**; also [](gpus.md)" in row
+    assert "noise 100%; **quick**, **machine was loaded**; also [gpus](gpus.md)" in row
     assert "`python bench/papers/run.py 000-figure-7 --quick`, 2026-11-28, 12 s" in text
     assert "load average 2.5" in text
     assert "| figure 15 | On one node of 8 H100" in text
