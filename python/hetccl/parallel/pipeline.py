@@ -153,11 +153,13 @@ class Pipeline:
             )
 
     def _own_rows(self, batch: torch.Tensor) -> torch.Tensor:
-        """This replica's rows of every micro-batch, one micro-batch after another."""
+        """This replica's rows of every micro-batch, one micro-batch after another; contiguous, since
+        torch's stages (2.11) compare strides."""
         count, size = self.strategy.micro_batches, self.strategy.micro_batch
         begin = self.place.first_row
         split = batch.reshape(count, size, *batch.shape[1:])
-        return split[:, begin : begin + self.place.rows].flatten(0, 1).to(self.device)
+        rows = split[:, begin : begin + self.place.rows]
+        return rows.flatten(0, 1).to(self.device).contiguous()
 
     def _make_groups(self) -> None:
         """Every rank makes every group, in the same order, as torch wants it."""
