@@ -40,7 +40,8 @@ def scatter(cache: torch.Tensor, table: Sequence[int], cells: torch.Tensor) -> N
 
 class Whole(ABC):
     """The part that both share: a thread sends, one thread per prefill worker receives, and the
-    worker's own thread touches the cache alone."""
+    worker's own thread touches the cache alone. The copy of a request that is aborted between its
+    prefill and its decode stays in host memory: nobody tells the decode worker to drop it."""
 
     by_layer = False
 
@@ -113,8 +114,8 @@ class Whole(ABC):
 
     @property
     def in_use(self) -> dict[str, int]:
-        """Requests that have not ended, and those of which there is a part."""
-        return {"requests": len(self._begun) + len(self._expected), "early": len(self._early)}
+        """Requests that have not ended."""
+        return {"requests": len(self._begun) + len(self._expected)}
 
     def close(self) -> None:  # noqa: B027
         """Does nothing: the threads end with the process."""

@@ -150,7 +150,7 @@ def test_the_page_shows_results_and_what_is_missing():
     assert "`python bench/papers/run.py 000-figure-7 --quick`, 2026-11-28, 12 s" in text
     assert "load average 2.5" in text
     assert "| figure 15 | On one node of 8 H100" in text
-    assert "needs two GPUs; also [](gpus.md)" in text
+    assert "needs two GPUs; also [gpus](gpus.md)" in text
     assert "not run yet" in text
     calm = page.make_page(run.ENTRIES, {record.entry: make_record()})
     assert "machine was loaded**; " not in calm
