@@ -47,7 +47,7 @@ NCCL_SOCKETS = {
     "NCCL_SOCKET_NTHREADS": "4",
     "NCCL_NSOCKS_PERTHREAD": "4",
 }
-# What tells layouts apart is not taken from the environment.
+# Variables that tell layouts apart are not taken from the environment.
 OWN = {"HETCCL_CLUSTER", "HETCCL_SHM", "NCCL_HOSTID", *NCCL_SHARED_MEMORY, *NCCL_SOCKETS}
 Answer = dict[str, Any]
 

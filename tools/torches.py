@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build/matrix"
 REQUIREMENTS = ROOT / "tools/requirements.txt"
 NEWEST = "newest"
-# What an environment has besides torch, to build hetccl and to test it; REQUIREMENTS pins them.
+# Packages that an environment has besides torch, to build and test hetccl; REQUIREMENTS pins them.
 TOOLS = ("cmake", "ninja", "scikit-build-core", "numpy", "pytest", "pytest-timeout")
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 

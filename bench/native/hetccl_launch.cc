@@ -1,5 +1,6 @@
-// What an asynchronous all-reduce of 8 bytes on a stream costs its caller: from call to return,
-// back to back, without waiting: hetccl_launch BATCHES. And how often the process takes memory.
+// Measures what an asynchronous all-reduce of 8 bytes on a stream costs its caller, from call to
+// return, back to back, without waiting: hetccl_launch BATCHES. And how often the process takes
+// memory.
 #include <atomic>
 
 #include "hetccl_ranks.h"

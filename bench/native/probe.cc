@@ -1,4 +1,4 @@
-// What the machine can do, for `make bench` to compare with:
+// Measures what the machine can do, for `make bench` to compare with:
 //   probe memory REPEATS BYTES             copies and sums on all cores at once
 //   probe tcp REPEATS BYTES STREAMS WAYS   plain sockets: from rank 1 to rank 0, or both ways
 // RANK, ADDRESS (rank 0's) and PORT come from the environment of the latter.

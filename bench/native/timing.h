@@ -1,5 +1,5 @@
-// What the programs of `make bench` share: timing in batches that all ranks begin together, and the
-// JSON that rank 0 prints.
+// Code that the programs of `make bench` share: timing in batches that all ranks begin together,
+// and the JSON that rank 0 prints.
 //
 // A `Ranks` has `rank()`, `size()`, `barrier()` and `slowest(double*, n)`, which leaves on every
 // rank the greatest of all ranks' values.

@@ -261,7 +261,7 @@ ENTRIES = (
             "MiCS": "none",
             "ZeRO-topo": "hybrid, pair of GCDs, quantised",
         },
-        measured="What the presets do. FSDP and AMSP are no presets.",
+        measured="The features of the presets. FSDP and AMSP are no presets.",
         limits="Nothing: a table of features.",
         seconds=1,
         measure=measure_features,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import typer
 
@@ -42,6 +43,20 @@ def _find(given: str, names: Sequence[str], words: Mapping[str, str], what: str)
 def parse_type(given: str) -> str:
     """A type of elements by its name: "float32", "float", "fp32"."""
     return _find(given, TYPES, _TYPE_WORDS, "type of elements")
+
+
+Datatype = Annotated[
+    str,
+    typer.Option(
+        "-d",
+        "--datatype",
+        "--dtype",
+        "--type",
+        parser=parse_type,
+        metavar="TYPE",
+        help="float32, bfloat16, int8, ...",
+    ),
+]
 
 
 def parse_op(given: str, more: Sequence[str] = ()) -> str:

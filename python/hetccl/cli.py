@@ -11,7 +11,7 @@ import typer
 
 import hetccl
 from hetccl._lib import HetcclError
-from hetccl.arguments import parse_call, parse_op, parse_size, parse_type
+from hetccl.arguments import Datatype, parse_call, parse_op, parse_size
 from hetccl.balance.command import balance
 from hetccl.check.command import check
 from hetccl.devices.choice import AUTO, Devices
@@ -182,18 +182,6 @@ Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Calls
 Op = Annotated[
     str,
     typer.Option("-o", "--op", parser=parse_op, metavar="OP", help="sum, prod, max, min or avg."),
-]
-Datatype = Annotated[
-    str,
-    typer.Option(
-        "-d",
-        "--datatype",
-        "--dtype",
-        "--type",
-        parser=parse_type,
-        metavar="TYPE",
-        help="float32, bfloat16, int8, ...",
-    ),
 ]
 Root = Annotated[
     int, typer.Option("-r", "--root", min=0, help="Of a broadcast, reduce, gather or scatter.")

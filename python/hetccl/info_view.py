@@ -18,7 +18,7 @@ _FIRST = ("name", "vendor", "available", "version", "address", "value")
 _PROSE = ("reason", "path", "ports", "help")  # columns that may be wrapped; names stay whole
 
 _MOST_ROWS = 8  # of a part, in brief
-# What is of no use without the device of this vendor.
+# The libraries that are of no use without a device of this vendor.
 _NEEDED = {"cuda": ("cuda driver", "nvrtc", "nccl"), "hip": ("hip runtime", "hiprtc", "rccl")}
 _REMEDIES = {
     "cuda": "install NVIDIA's driver; in a container, pass it in (docker run --gpus all)",

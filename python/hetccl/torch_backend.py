@@ -18,7 +18,7 @@ from hetccl.origin import how_to_reinstall
 
 NAME = "hetccl"
 
-# What is in flight when the interpreter ends without destroy_process_group gets this long.
+# Time for calls in flight when the interpreter ends without destroy_process_group.
 _EXIT_GRACE_MS = 2000
 
 

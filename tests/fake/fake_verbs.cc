@@ -19,7 +19,8 @@ uint16_t lid_of(const OpenDevice& device, int port) {
   return static_cast<uint16_t>(kFirst + device.index * 4 + port);
 }
 
-// Of InfiniBand, the subnet's prefix and the port; of Ethernet link-local, then 10.0.device.port.
+// Returns the subnet's prefix and the port for InfiniBand; for Ethernet the link-local address,
+// then 10.0.device.port.
 abi::Gid gid_of(const OpenDevice& device, int port, uint32_t index) {
   const auto d = static_cast<uint8_t>(device.index), p = static_cast<uint8_t>(port);
   if (state().fabric.link == abi::kLinkInfiniBand || index == 0)

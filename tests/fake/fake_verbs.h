@@ -15,7 +15,7 @@
 
 namespace hetccl::fake {
 
-/// What the fabric does, for all devices. Set before a transport is made, read afterwards.
+/// The behaviour of the fabric, for all devices. Set before a transport is made, read afterwards.
 struct VerbsFabric {
   std::vector<std::string> devices = {"fake0"};
   std::vector<std::string> folders{};  ///< theirs in sysfs; none where there are fewer
@@ -39,7 +39,7 @@ struct VerbsFabric {
   std::function<bool(size_t bytes)> refuses_dmabuf;
   /// Copies where a dma-buf is no memory that the host could map; empty: it is.
   std::function<void(void* to, const void* from, size_t bytes)> copy;
-  /// What is written to a dma-buf is seen once something was read from there.
+  /// Writes to a dma-buf are seen once something was read from there.
   bool holds_writes = false;
   int fork_support = 0;  ///< as ibv_is_fork_initialized tells it
   bool fork_init_fails = false;

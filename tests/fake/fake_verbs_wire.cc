@@ -64,7 +64,7 @@ void break_pair(Pair& pair) {
   while (!pair.receives.empty()) complete_receive(pair, {}, abi::kWcFlushed);
 }
 
-// Where `key` lets `bytes` at `address` be reached through `pair`; null otherwise.
+// The memory that `key` lets `pair` reach, `bytes` at `address`; null if it does not.
 struct Reached {
   std::byte* data = nullptr;
   DmaBuf* dmabuf = nullptr;
@@ -96,7 +96,7 @@ void put(const Reached& to, const std::vector<std::byte>& bytes) {
     move_bytes(to.data, bytes.data(), bytes.size());
 }
 
-// What a request sends; nothing where it may not.
+// Returns the bytes that a request sends, or nothing if it may not.
 std::optional<std::vector<std::byte>> gather(const Pair& pair, const Request& request) {
   if ((request.order.flags & abi::kInline) != 0) return request.inlined;
   std::vector<std::byte> bytes;
@@ -136,7 +136,7 @@ int refuse_access(Pair& to) {
   return kRemoteAccess;
 }
 
-// What was held is seen by then.
+// Shows the writes that were held first.
 int read_remote(const Pair& from, Pair& to, const Request& request) {
   const abi::Sge& into = request.parts.front();
   const auto& remote = request.order.remote;

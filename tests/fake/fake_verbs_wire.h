@@ -29,14 +29,14 @@ struct Queue : abi::Cq {
   bool armed = false;
   uint32_t unacknowledged = 0;
 };
-/// What is posted and has not reached the other end.
+/// A request that is posted and has not reached the other end.
 struct Request {
   abi::SendWr order;
   std::vector<abi::Sge> parts;
   std::vector<std::byte> inlined;
   uint32_t late = 0;
 };
-/// Where the pages of a dma-buf are mapped, and what waits to be seen there.
+/// The mapped pages of a dma-buf, and the writes that wait to be seen there.
 struct DmaBuf {
   std::byte* mapped = nullptr;
   size_t mapped_bytes = 0, offset = 0;

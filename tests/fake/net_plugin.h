@@ -14,7 +14,8 @@
 
 namespace hetccl::fake {
 
-/// What a plug-in does, for all connections. Set before a transport is made, read afterwards.
+/// The behaviour of a plug-in, for all connections. Set before a transport is made, read
+/// afterwards.
 struct NetPlugin {
   uint32_t seed = 1;
   /// One call in so many of connect, accept, send and receive does something; the others return
@@ -33,7 +34,7 @@ struct NetPlugin {
   std::vector<std::string> pci_paths{};
   int pointers = 1;  ///< host; 2: memory of GPUs by address, 4: by dma-bufs
   bool force_flush = false;
-  /// What is received into memory of GPUs is there after a flush of that memory alone.
+  /// Data received into memory of GPUs are there only after a flush of that memory.
   bool holds_writes = false;
   bool refuses_gpus = false;  ///< though its properties say that it takes their memory
   int max_comms = 1000;

@@ -59,7 +59,7 @@ struct Region {
   char* data;
   size_t bytes;
   bool of_gpu = false;
-  // Of a dma-buf.
+  // The mapping of a dma-buf.
   void* mapped = nullptr;
   size_t mapped_bytes = 0;
   std::vector<std::pair<char*, std::vector<char>>> held = {};

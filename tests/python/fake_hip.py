@@ -4,7 +4,7 @@ from pathlib import Path
 
 from compiled import ROOT, compile_to
 
-# Of the fake: what of hetccl it is made of.
+# The parts of hetccl that the fake is made of.
 PARTS = ("device/host/stream_tasks", "device/kernels/kernels", "host/task_queue", "host/crew",
          "base/clock", "base/copy", "base/encoding", "base/fd", "base/reduce", "base/status",
          "base/thread", "base/types")  # fmt: skip

@@ -235,7 +235,7 @@ def test_a_rank_that_dies_ends_the_run_in_bounded_time():
 
 
 def test_ctrl_c_says_one_line():
-    # What a shell starts in the background ignores the signal, and so would the command.
+    # Processes that a shell starts in the background ignore the signal, and so would the command.
     python = ("env", "--default-signal=INT", sys.executable)
     command = ("-m", "hetccl", "bench", "-b", "16M", "-e", "16M", "-n", "100000")
     bench = subprocess.Popen(

@@ -1,4 +1,4 @@
-// What hetccl declares of libibverbs, compared with rdma-core's header, where that is installed.
+// Compares hetccl's declarations of libibverbs with rdma-core's header, if that is installed.
 #include "transport/verbs/abi.h"
 
 #include <doctest/doctest.h>

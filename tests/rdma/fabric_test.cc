@@ -1,4 +1,4 @@
-// What ranks tell each other of their ports, and what they make of it.
+// The ports that ranks announce to each other, and the pairs that they choose.
 #include "transport/verbs/fabric.h"
 
 #include <doctest/doctest.h>
@@ -125,7 +125,7 @@ TEST_CASE("ranks use the ports nearest to their devices, rails or not, in turn a
     CHECK(check(first, first, 0, peer) == Pair{0, 0});
     CHECK(check(first, last, 0, peer) == Pair{0, 3});
   }
-  // Of two that are as near, rails; both carry.
+  // Two ports that are equally near take turns by rail: both carry.
   const auto two = ports({kSystem, kSwitch, kSwitch});
   CHECK(check(two, two, 4, 9) == Pair{1, 1});
   CHECK(check(two, two, 5, 9) == Pair{2, 2});

@@ -38,7 +38,7 @@ std::string why_not(const Config& config) {
 
 struct Pair {
   explicit Pair(const Config& config = {}, int first = 0) : Pair(config, config, first) {}
-  // Of ranks `first` and `first + 1`.
+  // Makes the channels of ranks `first` and `first + 1`.
   Pair(const Config& low, const Config& high, int first = 0, const std::string& bus = "") {
     for (int i = 0; i < 2; ++i) {
       auto made = make(i == 0 ? low : high);

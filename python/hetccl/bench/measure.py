@@ -41,7 +41,7 @@ class Row:
     count: int
     out_of_place: Timing
     in_place: Timing | None  # None: the operation has no such form
-    # Of one call by itself, in seconds: as the cost model says, and the slowest rank's median.
+    # Seconds of one call by itself: as the cost model says, and the slowest rank's median.
     predicted: float | None = None
     alone: float | None = None
     encoding: str = ""  # of the call between clusters

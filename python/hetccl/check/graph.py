@@ -10,7 +10,8 @@ from typing import Any
 
 from hetccl.units import bandwidth, counted, duration, ranges
 
-# Of the best link of its kind; of the median inside hosts, where cores are shared.
+# A link is slow below these parts: of the best link of its kind between hosts; of the median link
+# inside hosts, where cores are shared.
 _SLOW, _SLOW_INSIDE = 0.5, 0.33
 _SHORT = 0.5  # of what a card should carry
 _LATE, _LATE_BY = 5.0, 1e-3  # times the median latency, and seconds more

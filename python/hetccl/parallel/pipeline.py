@@ -153,8 +153,8 @@ class Pipeline:
             )
 
     def _own_rows(self, batch: torch.Tensor) -> torch.Tensor:
-        """This replica's rows of every micro-batch, one micro-batch after another; contiguous, since
-        torch's stages (2.11) compare strides."""
+        """This replica's rows of every micro-batch, one micro-batch after another. Contiguous: the
+        stages of torch 2.11 compare strides."""
         count, size = self.strategy.micro_batches, self.strategy.micro_batch
         begin = self.place.first_row
         split = batch.reshape(count, size, *batch.shape[1:])

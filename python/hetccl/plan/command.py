@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hetccl import _lib, files
-from hetccl.arguments import parse_call, parse_count, parse_op, parse_type
+from hetccl.arguments import Datatype, parse_call, parse_count, parse_op
 from hetccl.topology.command import files_are_arguments, read_or_make
 from hetccl.topology.options import (
     Cards,
@@ -48,18 +48,6 @@ Count = Annotated[
         parser=parse_count,
         callback=_up_to(_SIZE),
         help="Elements, as the collective counts them: 1000, 64K, 1M.",
-    ),
-]
-Type = Annotated[
-    str,
-    typer.Option(
-        "-d",
-        "--datatype",
-        "--dtype",
-        "--type",
-        parser=parse_type,
-        metavar="TYPE",
-        help="float32, bfloat16, int8, ...",
     ),
 ]
 
@@ -133,7 +121,7 @@ def plan(
     nics: Cards = None,
     together: Together = False,
     count: Count = 1 << 20,
-    dtype: Type = "float32",
+    dtype: Datatype = "float32",
     op: Op = "sum",
     root: Root = 0,
     to: To = 1,

@@ -132,7 +132,7 @@ def selftest(
     speeds, but no host name, address, user or folder.
     """
     try:
-        # What the user has named for jobs says nothing of the machine.
+        # The transport that the user has named for jobs says nothing of the machine.
         found = look({"HETCCL_TRANSPORT": ""} if by_rdma else {}, deadline / 10)
     except LookingError as error:
         print(f"hetccl selftest: {error}", file=sys.stderr)

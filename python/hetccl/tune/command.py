@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hetccl.arguments import parse_call, parse_size, parse_type
+from hetccl.arguments import Datatype, parse_call, parse_size
 from hetccl.devices.choice import AUTO, Devices, LookingError
 from hetccl.tune.options import COLLECTIVES, Options
 
@@ -31,18 +31,6 @@ Sizes = Annotated[
         metavar="FROM..TO",
         help="Bytes of the whole buffer, each 4 times the one before: 4K..64M, which is the "
         "default; or 4K,1M. With --mpi bytes of a block: 256..4M.",
-    ),
-]
-Datatype = Annotated[
-    str,
-    typer.Option(
-        "-d",
-        "--datatype",
-        "--dtype",
-        "--type",
-        parser=parse_type,
-        metavar="TYPE",
-        help="float32, bfloat16, int8, ...",
     ),
 ]
 Points = Annotated[
