@@ -26,8 +26,7 @@ TIMEOUT = 900
 def run(case: str, steps: int, processors: list[float]) -> dict[str, Any]:
     """One job of a rank per quota: the seconds of each step, and each rank's shares.
 
-    `case` is "equal", "profiled", "online", or "moved": as online, and the quotas change places
-    after `steps` steps, which as many follow. Slow ranks are on the second host of two.
+    `case` is "equal", "profiled" or "online". Slow ranks are on the second host of two.
     """
     hosts = [0 if quota == FAST else 1 for quota in processors]
     hosts = [host - min(hosts) for host in hosts]

@@ -65,18 +65,15 @@ def main() -> None:
         loss = model(inputs[:samples]).flatten(0, 1)
         cross_entropy(loss, targets[:samples].flatten()).backward()
 
-    total = 2 * steps if case == "moved" else steps
-    data = Repeated(inputs, targets, batch * total)
+    data = Repeated(inputs, targets, batch * steps)
     if case == "profiled":
         shares = plan(profile(model, run_pass, batch // 2), batch)
     else:
         shares = divide_evenly(size, batch)
-    loader = Loader(data, shares, model, online=case in ("online", "moved"))
+    loader = Loader(data, shares, model, online=case == "online")
     seconds, taken = [], []
     begin = time.perf_counter()
     for step in loader:
-        if case == "moved" and step.number == steps:
-            limit(rank, folder, processors[::-1])
         for some_inputs, some_targets in step:
             found = model(some_inputs).flatten(0, 1)
             loss = cross_entropy(found, some_targets.flatten(), reduction="sum")

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import measure
-from entry import Entry, Found, MissingError
+from entry import Entry, Found
 from paper000 import NCCL_NAMES
 
 VENDORS = "A800 and three other vendors' servers: nobody here has them"
@@ -166,10 +166,6 @@ def measure_training(quick: bool) -> Found:
 
 def plan_parallel(*arguments: str) -> list[dict[str, Any]]:
     """Strategies of `hetccl parallel` that fit the memory, the fastest first."""
-    try:
-        measure.hetccl("parallel", "--help")
-    except RuntimeError:
-        raise MissingError("absent: this hetccl has no command `hetccl parallel`") from None
     common = ["--memory", "80G", "--recompute", "--json"]
     rows = json.loads(measure.hetccl("parallel", *arguments, *common))["rows"]
     fitting = [row for row in rows if row["fits"]]
@@ -247,8 +243,6 @@ def measure_scaling(quick: bool) -> Found:
 
 def serve(quick: bool) -> dict[str, dict[str, str]]:
     """The rows of examples/serving/drive.py by transport, its tokens checked."""
-    if not DRIVE.exists():
-        raise MissingError("absent: this hetccl has no examples/serving/drive.py")
     measure.need_hosts()
     load = ["--requests", "12", "--rate", "2"] if quick else ["--requests", "100", "--rate", "2"]
     workers = "prefill@cpu,decode@cpu"

@@ -124,10 +124,7 @@ class Endpoints:
             role, metadata = json.loads(told)
             if (self._role, role) == ("decode", "prefill"):
                 self._metadata[name] = metadata
-                try:
-                    self._numbers[name] = self._session.connect(metadata)
-                except hetccl.HetcclError as error:  # it has just died: its requests will fail
-                    print(f"{name}: {error}", file=sys.stderr)
+                self._connect(name, metadata)
 
     def begin(self, request: str, table: Sequence[int], n_tokens: int, to: str) -> None:
         """Begins a request; the decode worker may have offered its blocks before, or later."""
@@ -171,7 +168,7 @@ class Endpoints:
             name, metadata, link = self._opened.get()
             self._opening.discard(name)
             if link is not None:
-                self._numbers[name] = self._session.connect(metadata, link=link)
+                self._connect(name, metadata, link)
         self._move()
         for request in self._n_tokens:
             self._session.renew(request)
@@ -181,6 +178,15 @@ class Endpoints:
     def close(self) -> None:
         """Aborts what is under way and leaves the peers."""
         self._session.close(2.0)
+
+    def _connect(self, name: str, metadata: str, link: Any = None) -> None:
+        if self._metadata[name] != metadata:  # a link to a worker that was started again meanwhile
+            link.close()
+            return
+        try:
+            self._numbers[name] = self._session.connect(metadata, link=link)
+        except hetccl.HetcclError as error:  # it has just died: its requests will fail
+            print(f"{name}: {error}", file=sys.stderr)
 
     def _open(self, name: str, metadata: str) -> None:
         link = None

@@ -170,9 +170,13 @@ class Router:
         if self._transport in ("gloo", "sockets"):
             raise ValueError(f"{self._transport} connects the workers once: none can come back")
         with self._lock:
-            if name not in self._workers or name in self._remotes:
+            if name not in self._workers or name in self._awaited:
                 raise ValueError(f"{name} is not a worker that is lost")
-            self._processes[name].wait()
+            self._awaited.add(name)
+        lost = self._processes[name]
+        lost.kill()  # its connection is gone
+        lost.wait()
+        with self._lock:
             self._start(name)
         try:
             self._await_ready([name], timeout)
@@ -180,6 +184,8 @@ class Router:
             self._processes[name].kill()  # if it has joined, its reader notices
             with self._lock:
                 self._awaited.discard(name)
+                if self._remotes.keys() == self._awaited:  # others wait for it no longer
+                    self._connect_all()
             raise
 
     def abort(self, completion: Completion, cause: str) -> None:
@@ -192,18 +198,21 @@ class Router:
         in_use (of hand-overs)."""
         with self._lock:
             number = next(self._numbers)
-            for remote in self._remotes.values():
-                remote.send("stats", number=number)
+            asked = list(self._remotes)  # others may join meanwhile, and these be lost
+            for name in asked:
+                self._remotes[name].send("stats", number=number)
+
+            def left() -> list[str]:
+                return [name for name in asked if name in self._remotes]
 
             def have_come() -> bool:
                 return all(
-                    name in self._stats and self._stats[name]["number"] >= number
-                    for name in self._remotes
+                    name in self._stats and self._stats[name]["number"] >= number for name in left()
                 )
 
             if not self._changed.wait_for(have_come, timeout):
                 raise TimeoutError(f"workers do not answer within {timeout:g} s")
-            return {name: self._stats[name] for name in self._remotes}
+            return {name: self._stats[name] for name in left()}
 
     def await_idle(self, timeout: float = 60.0) -> dict[str, dict[str, Any]]:
         """Waits until no worker has a job, and returns their stats then."""

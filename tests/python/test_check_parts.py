@@ -12,6 +12,7 @@ from itertools import combinations
 import pytest
 from patience import PROMPT
 
+from hetccl.check import facts as facts_of
 from hetccl.check import findings, page, panel, reach, schedule, text
 from hetccl.check.panel import Follow, Lead, PanelError
 
@@ -88,6 +89,23 @@ def test_a_slow_link_is_told_from_a_slow_host(hosts, chosen, expected):
     assert len(said) == len(expected)
     for line, part in zip(said, expected, strict=True):
         assert line.startswith(f"warning: {part}")
+
+
+def test_hosts_whose_slow_links_are_told_already_are_not_told_again():
+    found = document(3)
+    change_rate(found, 0.1, lambda source, target: (source, target) != (2, 1))
+    said = texts(found)
+    assert said
+    assert all("slow" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("", None), ("20-30", (20, 30)), ("30-20", None), ("70000-70010", None), ("0-9", None)],
+)
+def test_a_port_range_that_is_none_is_left_to_the_library(monkeypatch, given, expected):
+    monkeypatch.setenv("HETCCL_PORT_RANGE", given)
+    assert facts_of.port_range() == expected
 
 
 def test_links_inside_hosts_are_no_measure_of_those_between():

@@ -76,6 +76,7 @@ def check(
     Run it under the job's launcher, with the job's settings, or alone: then it starts a rank for
     each GPU of this machine, or four on CPUs. Exit status: 0, 3 with warnings, 1 with errors.
     """
+    from hetccl._lib import HetcclError
     from hetccl.check import rank as ranked
     from hetccl.check.panel import PanelError
     from hetccl.devices import choice
@@ -90,7 +91,7 @@ def check(
     def one(job: ranked.Job, rank: int, size: int, device: str) -> int:
         try:
             document = ranked.run(job, rank, size, device)
-        except (RendezvousError, PanelError, DeviceError, OSError) as error:
+        except (RendezvousError, PanelError, DeviceError, HetcclError, OSError) as error:
             return ranked.complain(rank, error)
         return 0 if document is None else _conclude(document, page, as_json)
 
@@ -113,4 +114,9 @@ def check(
             return one(job, rank, len(listed), listed[rank])
 
         endings = run_processes(start, len(listed))
-    raise typer.Exit(1 if endings[0].killed else endings[0].status)
+    if endings[0].killed or endings[0].status < 0:  # rank 0 could not say what was wrong
+        for rank, ending in enumerate(endings):
+            if ending.problem and (rank == 0 or not ending.killed):
+                ranked.complain(rank, ending.problem)
+        raise typer.Exit(1)
+    raise typer.Exit(endings[0].status)

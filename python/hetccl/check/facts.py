@@ -43,11 +43,12 @@ def _torch() -> str:
 
 
 def port_range() -> tuple[int, int] | None:
-    """HETCCL_PORT_RANGE; None where it is not set. What is none the library refuses by name."""
+    """HETCCL_PORT_RANGE; None if it is not set, or no range, which the library refuses by name."""
     first, dash, last = os.environ.get("HETCCL_PORT_RANGE", "").partition("-")
     if not (dash and first.isdecimal() and last.isdecimal()):
         return None
-    return int(first), int(last)
+    low, high = int(first), int(last)
+    return (low, high) if 0 < low <= high < 1 << 16 else None
 
 
 def addresses(found: Mapping[str, Any]) -> list[str]:

@@ -145,7 +145,7 @@ def _values(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
-def slow_ranks(document: dict[str, Any], hosts: Hosts) -> dict[int, float]:
+def slow_ranks(document: dict[str, Any]) -> dict[int, float]:
     """Ranks that are slower than their like, and how fast they are beside those."""
     kinds: dict[tuple[str, str], dict[int, float]] = {}
     described = (document["topology"] or {}).get("ranks", [])
@@ -162,7 +162,7 @@ def slow_ranks(document: dict[str, Any], hosts: Hosts) -> dict[int, float]:
 
 
 def _speeds(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:
-    for rank, part in slow_ranks(document, hosts).items():
+    for rank, part in slow_ranks(document).items():
         device = document["ranks"][rank]["device"]
         cause = (
             "look for other programs, a limit of CPU time, cores that ranks share"
@@ -176,7 +176,7 @@ def _speeds(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:
 
 
 def _links(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:
-    slow = set(slow_ranks(document, hosts))
+    slow = set(slow_ranks(document))
     for text, remedy in graph.find_slow(graph.links(document), hosts, slow):
         yield Finding(WARNING, text, remedy)
 

@@ -110,13 +110,13 @@ def links(document: dict[str, Any]) -> list[Link]:
     topology = document["topology"]
     if not topology:
         return []
-    host_of = {rank: number for number, ranks in enumerate(document["hosts"]) for rank in ranks}
+    host_of = Hosts(document).of
     cards, vendors = _cards(topology), [one["vendor"] for one in topology["ranks"]]
     found = []
     for rank, result in enumerate(document["results"]):
         for one in (result or {}).get("links", ()):
             peer = one["peer"]
-            inside = host_of[rank] == host_of[peer]
+            inside = host_of(rank) == host_of(peer)
             expected = 0 if inside else min(cards[rank][0], cards[peer][0])
             kind = (inside, expected, tuple(sorted((vendors[rank], vendors[peer]))))
             found.append(
@@ -196,9 +196,11 @@ def _slower_than_others(
 ) -> Iterator[tuple[str, str]]:
     if slow and not slow[0].inside:
         for number, way in _slow_hosts(slow, alike, hosts):
-            mine = [
+            mine = {
                 link for link in slow if number in (hosts.of(link.source), hosts.of(link.target))
-            ]
+            }
+            if not mine:  # told of with the hosts before
+                continue
             worst = min(link.mbps for link in mine)
             yield (
                 f"{hosts.name(number)}: all links {way} are slow: {speed_text(worst)}, and up to "

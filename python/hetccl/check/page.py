@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from hetccl.check import graph, text
 from hetccl.check.findings import Finding
-from hetccl.check.graph import Hosts, Link
+from hetccl.check.graph import Hosts
 from hetccl.units import bandwidth, binary_size, duration, ranges
 
 Ends = tuple[int, int]  # of a link: places of the map
@@ -50,9 +50,7 @@ def _three_digits(value: float) -> str:
     return f"{float(f'{value:.3g}'):g}"
 
 
-def _places(document: dict[str, Any], every: Sequence[Link], hosts: Hosts) -> tuple[
-    list[str], Callable[[int], int]
-]:  # fmt: skip
+def _places(document: dict[str, Any], hosts: Hosts) -> tuple[list[str], Callable[[int], int]]:
     """Names of the map's rows, and which is a rank's: ranks where every pair was measured."""
     if document["every_pair"]:
         return [hosts.rank(rank) for rank in range(len(document["ranks"]))], lambda rank: rank
@@ -83,7 +81,7 @@ def heat_maps(document: dict[str, Any]) -> list[HeatMap]:
     hosts, every = Hosts(document), graph.links(document)
     if not every:
         return []
-    names, place_of = _places(document, every, hosts)
+    names, place_of = _places(document, hosts)
     beside = graph.ratios(every)
     rates: dict[Ends, Cell] = {}
     times: dict[Ends, Cell] = {}

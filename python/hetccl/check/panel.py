@@ -64,15 +64,18 @@ def _receive(connection: socket.socket) -> Any:
     return json.loads(_read(connection, size))
 
 
+def listen_at(port: int) -> socket.socket:
+    """A listener at a port of all addresses, IPv6 ones too; 0 is any port. Raises OSError."""
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    return socket.create_server(("", port), family=family, backlog=1024, dualstack_ipv6=both)
+
+
 def listen(ports: Sequence[int]) -> socket.socket:
     """A listener at the first of `ports` that is free, or at any port where there are none."""
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     for port in ports or (0,):
         with contextlib.suppress(OSError):
-            return socket.create_server(
-                ("", port), family=family, backlog=1024,
-                dualstack_ipv6=family == socket.AF_INET6,
-            )  # fmt: skip
+            return listen_at(port)
     raise PanelError(
         f"none of the ports {ports[0]} to {ports[-1]} of HETCCL_PORT_RANGE is free: widen it"
     )
@@ -81,8 +84,8 @@ def listen(ports: Sequence[int]) -> socket.socket:
 class Lead:
     """Rank 0's end: hears the other ranks. Ranks that do not come, or are lost, are in `lost`."""
 
-    def __init__(self, listener: socket.socket, key: bytes, size: int, own: int = 0) -> None:
-        self.rank, self.size = own, size
+    def __init__(self, listener: socket.socket, key: bytes, size: int) -> None:
+        self.rank, self.size = 0, size
         self.lost: dict[int, str] = {}
         self.clocks: dict[int, tuple[float, float]] = {}  # seconds ahead of us, give or take
         self._key, self._listener = key, listener

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -145,25 +146,23 @@ class Check:
         return "ports are closed" if self.document["closed"] else ""
 
     def _communicate(self, uid: bytes, hosts: list[list[int]]) -> None:
+        comm, why = None, ""
         try:
             comm = Communicator(uid, self._rank, self._size, device=self._device,
                                 timeout=_CALL, init_timeout=_INIT)  # fmt: skip
         except HetcclError as error:
-            self._end_early(str(error))
-            return
+            why = str(error)
         try:
-            refused = self._panel.collect("", _INIT + _ANSWER)
-            if self._panel.share(self._note_refusals(refused), _HEAR):
+            refused = self._panel.collect(why, _INIT + _ANSWER)
+            fails = self._panel.share(self._note_refusals(refused), _HEAR)
+            if comm is not None and fails:
                 comm.abort()
-                return
-            self._measure(comm, hosts)
+            elif comm is not None:
+                self._measure(comm, hosts)
         except BaseException:
-            comm.abort()
+            if comm is not None:
+                comm.abort()
             raise
-
-    def _end_early(self, why: str) -> None:
-        refused = self._panel.collect(why, _INIT + _ANSWER)
-        self._panel.share(self._note_refusals(refused), _HEAR)
 
     def _note_refusals(self, refused: Sequence[str | None]) -> bool:
         """On rank 0: whether some rank has no communicator."""
@@ -175,10 +174,11 @@ class Check:
         every_pair = self._job.every_pair or self._size <= schedule.EVERY_PAIR
         self.document["every_pair"] = every_pair
         self.document["topology"] = comm.topology()
-        wait = _ANSWER + _ROUND * sum(1 for _ in schedule.rounds(hosts, every_pair))
-        memory = memory_of(self._device, library_paths(dict(self._job.found)))
-        trials = Trials(comm, memory, self._say)
-        _attempt(comm, trials, lambda: trials.run(hosts, every_pair))
+        rounds = list(schedule.rounds(hosts, every_pair))
+        wait = _ANSWER + _ROUND * len(rounds)
+        paths = library_paths(self._job.found)
+        trials = Trials(comm, lambda: memory_of(self._device, paths), self._say)
+        _attempt(comm, trials, lambda: trials.run(rounds))
         for turn in range(1 + _REPEATS):
             self.document["results"] = self._panel.collect(trials.result, wait)
             mine = self._suspects() if turn < _REPEATS else []
@@ -186,7 +186,8 @@ class Check:
             if not pairs:
                 break
             _attempt(comm, trials, functools.partial(trials.repeat, pairs))
-        comm.destroy()
+        with contextlib.suppress(HetcclError):  # all that it did is noted
+            comm.destroy()
 
     def _suspects(self) -> list[schedule.Pair]:
         """On rank 0: the pairs that are measured once more, since what slowed them may be gone."""
@@ -218,7 +219,7 @@ def run(job: Job, rank: int, size: int, device: str) -> Document | None:
     return check.document if rank == 0 else None
 
 
-def complain(rank: int, error: Exception) -> int:
+def complain(rank: int, error: object) -> int:
     """What a rank says that cannot take part; its process's status."""
     print(f"hetccl check: rank {rank}: {error}", file=sys.stderr, flush=True)
     return 1

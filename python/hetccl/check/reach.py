@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from hetccl.check.panel import listen_at
+
 MOST_HOSTS = 64  # that one host dials: firewalls are a host's, not a pair's
 _MOST_PORTS = 64  # of one host
 _WAIT = 3.0  # seconds: one lost packet is sent again after one
@@ -25,7 +27,6 @@ def listening(ports: tuple[int, int] | None, ranks: int) -> Iterator[list[int]]:
     """The ports at which this process listens meanwhile: free ones of the range, two for each rank
     of this host, or any two."""
     wanted = min(2 * ranks, _MOST_PORTS)
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     candidates: Sequence[int] = range(ports[0], ports[1] + 1) if ports else (0, 0)
     with contextlib.ExitStack() as open_ones:
         found: list[int] = []
@@ -33,11 +34,7 @@ def listening(ports: tuple[int, int] | None, ranks: int) -> Iterator[list[int]]:
             if len(found) == wanted:
                 break
             with contextlib.suppress(OSError):
-                listener = socket.create_server(
-                    ("", port), family=family, backlog=1024,
-                    dualstack_ipv6=family == socket.AF_INET6,
-                )  # fmt: skip
-                open_ones.enter_context(listener)
+                listener = open_ones.enter_context(listen_at(port))
                 found.append(listener.getsockname()[1])
         yield found
 

@@ -86,20 +86,24 @@ def _better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 class Trials:
     """All of it, in the order in which every rank does it. `result` has what is done so far."""
 
-    def __init__(self, comm: Communicator, memory: Memory, say: Callable[[str], None]) -> None:
-        self._comm, self._memory, self._say = comm, memory, say
+    def __init__(
+        self, comm: Communicator, make_memory: Callable[[], Memory], say: Callable[[str], None]
+    ) -> None:
+        self._comm, self._make_memory, self._say = comm, make_memory, say
         self.at = ""  # what is being done
         self.result: dict[str, Any] = {"speed": None, "collectives": [], "links": []}
 
-    def run(self, hosts: Sequence[Sequence[int]], every_pair: bool) -> None:
-        """Raises what calls raise."""
+    def run(self, rounds: list[list[schedule.Pair]]) -> None:
+        """Raises what calls raise, and DeviceError."""
+        self.at = "the device's memory"
+        self._memory = self._make_memory()
         self.at = "the work of each rank alone"
         self._say(self.at)
         self.result["speed"] = measure_speed(self._comm, self._memory)
         self._say(f"{len(CASES)} kinds of calls, values checked")
         for operation in CASES:
             self._run_collective(operation)
-        self._run_pairs(list(schedule.rounds(hosts, every_pair)))
+        self._run_pairs(rounds)
 
     def _run_collective(self, operation: str) -> None:
         for size in sizes(operation, self._comm.size):

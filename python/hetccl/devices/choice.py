@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from multiprocessing.connection import Connection
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hetccl import _lib
 from hetccl.launchers.placement import Placement
 from hetccl.topology.layout import unknown_vendor
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 AUTO = "auto"
 _LOOKING = 60  # seconds
@@ -82,7 +85,7 @@ def gpus(found: dict[str, Any]) -> list[str]:
     return [one["device"] for one in found["devices"] if one["available"] and "device" in one]
 
 
-def library_paths(found: dict[str, Any]) -> dict[str, list[str]]:
+def library_paths(found: Mapping[str, Any]) -> dict[str, list[str]]:
     """By name: an adaptor's device and a library may have one name, and files of their own."""
     paths: dict[str, list[str]] = {}
     for one in found["libraries"]:
@@ -119,7 +122,7 @@ def of_ranks(text: str, ranks: int | None, found: dict[str, Any], usual: int) ->
     listed = parse(text)
     if listed is None:
         present = gpus(found)
-        number = ranks or max(2, len(present)) if present else ranks or usual
+        number = ranks or (max(2, len(present)) if present else usual)
         return [*present[:number], *["host"] * (number - len(present))]
     check(listed, found)
     if len(listed) == 1 and listed[0] == "host":

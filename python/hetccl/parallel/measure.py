@@ -78,10 +78,13 @@ def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> di
 
 def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
     """Bytes/s of a rank with others of one host; None on ranks of other hosts."""
+    if len(ranks) < 2:
+        return None
     group = dist.new_group(ranks)
-    if dist.get_rank() not in ranks or len(ranks) < 2:
+    if dist.get_rank() not in ranks:
         return None
     seconds = _time(lambda: dist.all_reduce(buffer, group=group), buffer)
+    dist.destroy_process_group(group)
     return 2 * buffer.nbytes * (len(ranks) - 1) / len(ranks) / seconds
 
 

@@ -85,7 +85,7 @@ class Pipeline:
         check_alike(facts, reason, ParallelError)
         self.place = find_place(strategy, dist.get_rank())
         self._make_groups()
-        self._stage_class = _find_schedule(strategy.schedule)
+        self._stage_class = getattr(pipelining, _SCHEDULES[strategy.schedule])
         own = strategy.stages[self.place.position].layers
         self.modules = [
             self._make_part(layers, part, first, last, parallelize).to(self.device) for part in own
@@ -141,8 +141,8 @@ class Pipeline:
         except dist.DistBackendError as error:
             raise self._find_cause(error) from error
         for parameter, earlier in zip(self.parameters(), before, strict=True):
-            if earlier is not None and parameter.grad is not None:
-                parameter.grad += earlier
+            if earlier is not None:
+                parameter.grad = earlier if parameter.grad is None else parameter.grad.add_(earlier)
         return self._add_losses(losses)
 
     def _check_batch(self, name: str, batch: torch.Tensor, needed: bool) -> None:
@@ -312,6 +312,9 @@ def _find_fault(
         return f"the strategy is for {strategy.size} ranks, and the job has {ranks}"
     if len(layers) != strategy.layers:
         return f"the strategy is for {strategy.layers} layers, and the model has {len(layers)}"
+    kind = _SCHEDULES[strategy.schedule]
+    if not hasattr(pipelining, kind):
+        return f"schedule: torch {torch.__version__} has no {kind}: plan with another schedule"
     if strategy.tensor > 1 and parallelize is None:
         return (
             f"the strategy shares layers among {strategy.tensor} ranks: give parallelize=, which "
@@ -333,16 +336,6 @@ def _find_fault(
     return ""
 
 
-def _find_schedule(name: str) -> Any:
-    kind = _SCHEDULES[name]
-    try:
-        return getattr(pipelining, kind)
-    except AttributeError:
-        raise ParallelError(
-            f"schedule: torch {torch.__version__} has no {kind}: plan with another schedule"
-        ) from None
-
-
 def _make(layer: Layer) -> nn.Module:
     return layer if isinstance(layer, nn.Module) else layer()
 
@@ -354,13 +347,16 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 def _try(module: Part, sample: torch.Tensor, part: tuple[int, int]) -> Any:
     """The shape of a sample after a stage, and its type; or a text on why there is none."""
-    was_training = module.training
+    modes = [(one, one.training) for one in module.modules()]
     module.eval()
     try:
         with torch.no_grad():
             output = module(sample)
+    except Exception as error:  # a user's layer may raise any: all ranks hear of it
+        return f"layers {part[0]} to {part[1] - 1}: {type(error).__name__}: {error}"
     finally:
-        module.train(was_training)
+        for one, was_training in modes:
+            one.training = was_training
     if not isinstance(output, torch.Tensor) or output.dim() < 1 or len(output) != 1:
         kind = (f"a tensor of shape {tuple(output.shape)} for one sample"
                 if isinstance(output, torch.Tensor) else f"a {type(output).__name__}")  # fmt: skip

@@ -13,7 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from hetccl import files, machine, origin
-from hetccl.devices.choice import AUTO, LookingError, check, gpus, library_paths, look, parse
+from hetccl.devices.choice import (
+    AUTO,
+    LookingError,
+    check,
+    gpus,
+    library_paths,
+    look,
+    of_ranks,
+    parse,
+)
 from hetccl.processes import run_processes
 from hetccl.selftest import rank, rdma, report
 from hetccl.selftest.rank import Job
@@ -55,10 +64,7 @@ Deadline = Annotated[
 
 def choose_devices(found: dict[str, Any], by_rdma: bool = False) -> list[str]:
     """One for each GPU, and ranks of the host, so that there are two; with RDMA two in any case."""
-    present = gpus(found)
-    if by_rdma:
-        return rdma.choose_devices(present)
-    return present + ["host"] * (2 - len(present))
+    return rdma.choose_devices(gpus(found)) if by_rdma else of_ranks(AUTO, None, found, usual=2)
 
 
 def choose_layouts(devices: list[str], by_rdma: bool = False) -> dict[str, list[str]]:

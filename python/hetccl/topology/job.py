@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetccl._lib import HetcclError
 from hetccl.communicator import Communicator, unique_id
-from hetccl.processes import run_processes
+from hetccl.launchers.placement import RendezvousError
+from hetccl.processes import Attendance, run_processes
 from hetccl.rendezvous import exchange
 
 _TIMEOUT = 60.0  # seconds for the ranks to find each other
@@ -19,12 +20,16 @@ class JobError(RuntimeError):
     """The ranks have agreed on no topology; the text says why."""
 
 
-def describe_rank(rank: int, size: int, device: str, rendezvous: Path | None) -> str:
-    """The topology that the ranks of a job agree on, as JSON. Collective. Raises RendezvousError
-    and HetcclError."""
+def describe_rank(
+    rank: int, size: int, device: str, rendezvous: Path | None,
+    met: Callable[[], None] = lambda: None,
+) -> str:  # fmt: skip
+    """The topology that the ranks of a job agree on, as JSON; calls `met` once they have met.
+    Collective. Raises RendezvousError and HetcclError."""
     meeting = exchange(rank, rendezvous, _TIMEOUT) if size > 1 else None
     uid = meeting.uid if meeting else unique_id()
     with Communicator(uid, rank, size, device=device) as comm:
+        met()
         return json.dumps(comm.topology(), indent=1)
 
 
@@ -36,17 +41,19 @@ def describe_machine(devices: Sequence[str]) -> str:
     with tempfile.TemporaryDirectory(prefix="hetccl-topo-") as name:
         folder = Path(name)
 
-        def say(rank: int) -> int:
+        def say(rank: int, attendance: Attendance) -> int:
             answer = folder / f"answer-{rank}"
             try:
-                told = describe_rank(rank, len(devices), devices[rank], folder / "id")
-            except (HetcclError, OSError) as error:
+                told = describe_rank(
+                    rank, len(devices), devices[rank], folder / "id", lambda: attendance.end(rank)
+                )
+            except (HetcclError, RendezvousError, OSError) as error:
                 answer.write_text(f"rank {rank}: {error}", encoding="utf-8")
                 return 1
             answer.write_text(told, encoding="utf-8")
             return 0
 
-        endings = run_processes(lambda rank, _: say(rank), len(devices))
+        endings = run_processes(say, len(devices))
         for rank, ending in enumerate(endings):
             answer = folder / f"answer-{rank}"
             if ending.problem and not ending.killed:
