@@ -22,11 +22,14 @@ BUSY = 0.15  # of the processors: a machine on which others work so much is load
 
 
 def busy_share(seconds: float = 1.0) -> float:
-    """The part of all processors' time that was in use, while this process sleeps."""
+    """The part of the time of the processors that this process may use which was in use, while
+    this process sleeps."""
+    own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
 
     def read() -> tuple[int, int]:
-        times = [int(part) for part in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return sum(times), times[3] + times[4]
+        rows = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        each = [[int(part) for part in row[1:9]] for row in rows if row and row[0] in own]
+        return sum(map(sum, each)), sum(times[3] + times[4] for times in each)
 
     (before, idle_before) = read()
     time.sleep(seconds)

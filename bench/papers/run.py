@@ -12,6 +12,7 @@ in --json FOLDER. An entry that takes what is not here is skipped, and says what
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import signal
@@ -29,7 +30,6 @@ import paper001  # noqa: E402
 import paper002  # noqa: E402
 import paper003  # noqa: E402
 import paper004  # noqa: E402
-from draw import draw, has_figure  # noqa: E402
 from entry import Entry, Found, MissingError  # noqa: E402
 from mpis import run_job  # noqa: E402
 from page import make_page  # noqa: E402
@@ -100,10 +100,18 @@ def measure_all(chosen: Mapping[str, Entry], quick: bool, folder: Path, console:
             failed += 1
             continue
         write_text(folder / f"{name}.json", record.to_json())
-        if has_figure(entry, record):
-            draw(entry, record, folder / f"{name}.svg")
+        if importlib.util.find_spec("matplotlib") is not None:
+            draw_figure(entry, record, folder)
         show(entry, record, console)
     return failed
+
+
+def draw_figure(entry: Entry, record: Record, folder: Path) -> None:
+    """Draws the figure, if the entry has one. Needs matplotlib, which measuring does not."""
+    from draw import draw, has_figure
+
+    if has_figure(entry, record):
+        draw(entry, record, folder / f"{entry.name}.svg")
 
 
 def show(entry: Entry, record: Record, console: Console) -> None:
@@ -124,8 +132,7 @@ def write_page() -> None:
     records = read_all(KEPT)
     write_text(PAGE, make_page(ENTRIES, records))
     for name, record in records.items():
-        if has_figure(ENTRIES[name], record):
-            draw(ENTRIES[name], record, KEPT / f"{name}.svg")
+        draw_figure(ENTRIES[name], record, KEPT)
 
 
 def show_entries(console: Console) -> None:

@@ -507,3 +507,15 @@ def test_topologies_that_are_none():
     blind = dataclasses.replace(blind, crossing=(0.0, 0.0))
     with pytest.raises(ParallelError, match="bandwidth of host a0 to other hosts is unknown"):
         plan(PRESETS["gpt-125m"], blind, 8)
+
+
+def test_the_rate_between_clusters_of_one_host():
+    described = json.loads(layout.to_json(layout.parse("A1B1", 1, None, None)))
+    for rank, label in zip(described["ranks"], "ab", strict=True):
+        rank |= {"host": "one", "host_name": "one", "label": label}
+    unknown = read_site(described, [1e12] * 2)
+    known = read_site(described, [1e12] * 2, bandwidths={"between": 1e9})
+    assert [site.send_seconds([Flow(0, 1, 1e9)]) for site in (unknown, known)] == pytest.approx(
+        [0.1, 1], rel=0.01
+    )
+    assert known.reduce_seconds([Group((0, 1), 1e9)]) == pytest.approx(1, rel=0.01)

@@ -289,12 +289,12 @@ def measured(rank, size):
 
 
 def test_from_measurements_to_a_plan(tmp_path):
-    """Ranks of two hosts measure themselves, and make the same plan."""
-    found = run(4, measured, folder=tmp_path, hosts="aabb")
+    """Ranks of two hosts, one of which has two clusters, measure themselves and make one plan."""
+    found = run(4, measured, folder=tmp_path, hosts="aaab", labels="xxyy")
     assert all(one == found[0] for one in found)
     seconds, rates, strategy = found[0]
     assert len(seconds) == 4 and min(seconds) > 0
-    assert set(rates) == {"host", "cluster", "all"} and min(rates.values()) > 1e4
+    assert set(rates) == {"host", "between", "cluster", "all"} and min(rates.values()) > 1e4
     assert strategy.size == 4 and strategy.layers == 4
 
 

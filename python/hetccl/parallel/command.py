@@ -74,7 +74,7 @@ Bandwidth = Annotated[
     typer.Option(
         "--bandwidth",
         metavar="LEVEL=RATE",
-        help="host: of a rank; cluster, all: of a host. 50GB/s, 400Gbit/s. Else by device.",
+        help="host, between: of a rank; cluster, all: of a host. 50GB/s, 400Gbit/s.",
     ),
 ]
 Times = Annotated[

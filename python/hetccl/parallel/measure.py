@@ -16,6 +16,7 @@ from hetccl.agreement import gather
 from hetccl.balance import profile
 from hetccl.balance.stopwatch import synchronize
 from hetccl.parallel.models import ParallelError
+from hetccl.topology import graph
 from hetccl.torch_backend import backend_of
 
 _CALLS = 3
@@ -54,20 +55,26 @@ def measure(
 def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> dict[str, float]:
     """Returns bytes/s by level, for `read_site`, to all ranks of the default process group.
 
-    "host" is that of a rank in an all-reduce of `size` bytes with the others of its host, the
-    slowest host's; "all" and "cluster" are that of a message of `size` bytes from the first host to
-    another, the slowest one's. A level that the job does not have is left out. Collective.
+    "host" is that of a rank in an all-reduce of `size` bytes with others of its cluster and host,
+    the slowest host's; "between" that of a message of `size` bytes from a host's first cluster to
+    its other ones; "all" and "cluster" that of a message from the first host to another, the
+    slowest one's. A level that the job does not have is left out. Collective.
     """
-    described = read_topology()
-    hosts: dict[str, list[int]] = {}
-    for rank in described["ranks"]:
-        hosts.setdefault(rank["host"], []).append(rank["rank"])
+    described = graph.parse(json.dumps(read_topology()))
+    cluster_of = {one: n for n, cluster in enumerate(described.clusters) for one in cluster.ranks}
+    hosts: dict[str, dict[int, list[int]]] = {}
+    for rank in described.ranks:
+        clusters = hosts.setdefault(rank.host, {})
+        clusters.setdefault(cluster_of[rank.rank], []).append(rank.rank)
     buffer = torch.ones(size // 4, device=device)
     rates: dict[str, float] = {}
-    inside = [_measure_host(ranks, buffer) for ranks in hosts.values()]
-    firsts = [ranks[0] for ranks in hosts.values()]
-    outside = [_measure_message(firsts[0], other, buffer) for other in firsts[1:]]
-    for level, found in (("host", inside), ("all", outside)):
+    parts = [list(clusters.values()) for clusters in hosts.values()]
+    inside = [_measure_host(ranks, buffer) for part in parts for ranks in part]
+    between = [
+        _measure_message(part[0][0], ranks[0], buffer) for part in parts for ranks in part[1:]
+    ]
+    outside = [_measure_message(parts[0][0][0], part[0][0], buffer) for part in parts[1:]]
+    for level, found in (("host", inside), ("between", between), ("all", outside)):
         known = [rate for rate in gather([one for one in found if one]) for rate in rate]
         if known:
             rates[level] = min(known)
@@ -77,7 +84,7 @@ def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> di
 
 
 def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
-    """Bytes/s of a rank with others of one host; None on ranks of other hosts."""
+    """Bytes/s of a rank with others of one host and cluster; None on other ranks."""
     if len(ranks) < 2:
         return None
     group = dist.new_group(ranks)

@@ -20,7 +20,7 @@ from hetccl.tune import records
 from hetccl.units import counted
 
 UTILISATION = 0.4  # of the maker's FLOP/s, which training of large models reaches
-LEVELS = ("host", "cluster", "all")
+LEVELS = ("host", "between", "cluster", "all")
 _GIB = 1 << 30
 _HOST_COPY = 10e9  # bytes/s between clusters on one host: one copy in its memory
 _LATENCY = 50e-6  # seconds of a message, or of a round of a collective
@@ -51,8 +51,9 @@ class Site:
     `clusters` has each cluster's ranks, `hosts` each rank's host. `speeds` are the FLOP/s that a
     rank reaches in training, `memory` its bytes, None if unknown. `inside` is bytes/s of a rank to
     others of its host; `network` and `crossing` are bytes/s of a host, each way, to hosts of the
-    same cluster and of other ones: 0 is unknown. `latency` is the seconds of a message. `times` are
-    bytes and seconds of all-reduces of all ranks together, as `hetccl tune` has measured them.
+    same cluster and of other ones: 0 is unknown. `between` is bytes/s of a rank to ranks of other
+    clusters on its host. `latency` is the seconds of a message. `times` are bytes and seconds of
+    all-reduces of all ranks together, as `hetccl tune` has measured them.
     """
 
     clusters: tuple[tuple[int, ...], ...]
@@ -66,6 +67,7 @@ class Site:
     devices: tuple[str, ...] = ()
     latency: float = _LATENCY
     times: tuple[tuple[int, float], ...] = ()
+    between: float = _HOST_COPY
 
     @property
     def size(self) -> int:
@@ -97,7 +99,7 @@ class Site:
         ranks = list(ranks)
         rate = min(self.inside[rank] for rank in ranks)
         if len({self.cluster_of[rank] for rank in ranks}) > 1:
-            return min(rate, _HOST_COPY)
+            return min(rate, self.between)
         return rate
 
     def send_seconds(self, flows: Iterable[Flow]) -> float:
@@ -214,8 +216,9 @@ def read_site(
 
     `speeds` (FLOP/s) and `memory` (bytes) are by rank, or by the number of the cluster; by default
     the kind of device decides. `bandwidths` are bytes/s by level: "host" of a rank inside its host,
-    "cluster" and "all" of a host to other hosts of its cluster and of other clusters. Raises
-    ParallelError for what means nothing or is unknown, HetcclError for a wrong topology.
+    "between" of a rank to other clusters on its host, "cluster" and "all" of a host to other hosts
+    of its cluster and of other clusters. Raises ParallelError for what means nothing or is unknown,
+    HetcclError for a wrong topology.
     """
     described = dict(topology)
     if "clusters" not in described:
@@ -248,6 +251,7 @@ def read_site(
         tuple(rates.get("host", kind.host * 1e9) for kind in kinds),
         network, crossing, tuple(names.values()),
         tuple(rank.model or rank.vendor for rank in found.ranks), latency,
+        between=rates.get("between", _HOST_COPY),
     )  # fmt: skip
 
 
