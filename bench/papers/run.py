@@ -32,7 +32,6 @@ import paper003  # noqa: E402
 import paper004  # noqa: E402
 from entry import Entry, Found, MissingError  # noqa: E402
 from mpis import run_job  # noqa: E402
-from page import make_page  # noqa: E402
 from record import KEPT, ROOT, Record, busy_share, read_all, start_record  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
@@ -129,6 +128,8 @@ def show(entry: Entry, record: Record, console: Console) -> None:
 
 def write_page() -> None:
     """Writes docs/papers.md and draws the figures, both from the results of the tree."""
+    from page import make_page
+
     records = read_all(KEPT)
     write_text(PAGE, make_page(ENTRIES, records))
     for name, record in records.items():
