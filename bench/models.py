@@ -54,11 +54,11 @@ class GptBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Of (batch, length, width)."""
-        batch, length, width = x.shape
+        batch, length, _ = x.shape
         parts = self.mixed(self.norms[0](x)).view(batch, length, 3, self.heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.projected(seen.transpose(1, 2).reshape(batch, length, width))
+        x = x + self.projected(seen.transpose(1, 2).reshape(batch, length, -1))
         return x + self.narrow(F.gelu(self.wide(self.norms[1](x))))
 
 

@@ -3,8 +3,8 @@
     python bench/parallel.py [--steps 6] [--batch 48] [--rate 100mbit] [--json FILE]
     python bench/parallel.py --gpus [--batch 64] ...
 
-Six ranks on two emulated hosts: control groups give two on the first host 0.4 of a processor each,
-and four on the second 0.2 each. Or four GPUs of this machine, as two clusters of two. The ranks
+Six ranks on two emulated hosts: control groups give two on the first host twice as much of a
+processor as each of four on the second. Or four GPUs of this machine, as two clusters of two. The ranks
 measure a layer, the head and their links; `hetccl.parallel` plans and predicts, and each strategy
 is trained. A machine with other work measures that work: run it alone.
 """
@@ -33,7 +33,6 @@ from hetccl.hosts import INTERFACE
 from hetccl.parallel import Model, Price, Site, model_of, plan, read_site
 
 HERE = Path(__file__).parent
-PROCESSORS = (0.4, 0.4, 0.2, 0.2, 0.2, 0.2)
 LAYER_FLOPS = 1e9  # a unit: speeds are measured in layers
 
 
@@ -64,7 +63,8 @@ def run(options: argparse.Namespace, case: str, **env: str) -> dict[str, Any]:
         if options.gpus:
             given["GPUS"] = "4"
         else:
-            given["PROCESSORS"] = json.dumps(PROCESSORS)
+            slow = 0.4 if len(os.sched_getaffinity(0)) > 4 else 0.2
+            given["PROCESSORS"] = json.dumps([slow * (2 - host) for host in options.hosts])
             given["HETCCL_CARD_MBPS"] = f"{INTERFACE}={options.mbps}"
         argvs = [[sys.executable, str(HERE / "parallel_worker.py")]] * len(options.hosts)
         said = run_ranks(place, argvs, options.hosts, given, 600, case)
@@ -115,6 +115,8 @@ def choose_on_gpus(model: Model, site: Site, batch: int) -> dict[str, Price]:
         name: plan(model, site, batch, tensor=tensor, pipeline=pipeline).best
         for name, (tensor, pipeline) in degrees.items()
     }
+    across = plan(model, site, batch, tensor=1, pipeline=2, schedule="1f1b").best
+    found["data in, pipeline across, 1f1b"] = across
     return {name: price for name, price in found.items() if price is not None}
 
 
@@ -134,25 +136,27 @@ def main() -> None:
     options.batch = options.batch or (64 if options.gpus else 48)
     options.hosts = (0, 0, 0, 0) if options.gpus else (0, 0, 1, 1, 1, 1)
     choose = choose_on_gpus if options.gpus else choose_across_hosts
-    found = run(options, "measure", ROWS="4")
+    found = run(options, "measure", ROWS="4" if options.gpus else "2")
     model, site = describe(found)
     console = Console(width=100)
     rates = ", ".join(f"{level} {rate / 1e6:.1f} MB/s" for level, rate in found["rates"].items())
     each = ", ".join(f"{1e3 * seconds:.2f}" for seconds in found["layer"])
     link = "" if options.gpus else f"; link {options.rate}"
-    console.print(f"ms of a layer and sample, by rank: {each}; {rates}{link}")
+    console.print(f"ms of a layer and sample, by rank: {each}; {rates}{link}; a backward pass in "
+                  f"two parts takes {found['shape']['split_backward']:.2f} times as long")  # fmt: skip
     table = Table("strategy", "[T, D, P]", "layers", "schedule", "m", "predicted", "measured",
                   "error", box=None, header_style="dim")  # fmt: skip
     told = []
     for name, price in choose(model, site, options.batch).items():
+        strategy = price.strategy
+        print(f"{name}: {strategy.degrees}, {strategy.schedule}, {price.seconds:.3g} s predicted",
+              file=sys.stderr)  # fmt: skip
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             price.strategy.save(file.name)
             trained = run(options, "train", STRATEGY=file.name, STEPS=str(options.steps))
         seconds = statistics.median(trained["seconds"])
         error = price.seconds / seconds - 1
-        strategy = price.strategy
         counts = ", ".join(str(stage.count) for stage in strategy.stages)
-        console.print(f"{name}: {seconds:.3g} s", style="dim", highlight=False)
         table.add_row(name, strategy.degrees, counts, strategy.schedule,
                       str(strategy.micro_batches), f"{price.seconds:.3g} s", f"{seconds:.3g} s",
                       f"{error:+.1%}")  # fmt: skip

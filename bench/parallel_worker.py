@@ -23,10 +23,17 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.functional import cross_entropy
 
 from hetccl.balance.stopwatch import synchronize
-from hetccl.parallel import Pipeline, Strategy, measure, measure_links, read_topology
+from hetccl.parallel import (
+    Pipeline,
+    Strategy,
+    measure,
+    measure_links,
+    measure_split,
+    read_topology,
+)
 
 GPUS = "GPUS" in os.environ
-SHAPE = Shape(24, 2048, 16, 1024, 32000) if GPUS else Shape(12, 192, 4, 32, 256)
+SHAPE = Shape(24, 2048, 16, 1024, 32000) if GPUS else Shape(12, 384, 6, 64, 256)
 TYPE = torch.bfloat16 if GPUS else torch.float32
 CLUSTERS = "AABB"  # of GPUs
 WARMUPS = 2
@@ -74,6 +81,7 @@ def limit(rank: int, folder: Path, processors: list[float]) -> None:
 def measure_all(rows: int, device: torch.device) -> dict[str, object]:
     """Measures seconds of a layer and of the head by rank, and bytes/s by level."""
     sample = torch.randn(1, SHAPE.context, SHAPE.width, dtype=TYPE, device=device)
+    split = measure_split(block().to(device), sample, rows)
     return {
         "layer": measure(block().to(device), sample, rows),
         "head": measure(head().to(device), sample, rows),
@@ -82,6 +90,7 @@ def measure_all(rows: int, device: torch.device) -> dict[str, object]:
         "shape": {
             "layers": SHAPE.layers, "hidden": SHAPE.width, "heads": SHAPE.heads,
             "vocabulary": SHAPE.vocabulary, "sequence": SHAPE.context, "type_bytes": TYPE.itemsize,
+            "split_backward": split,
         },
     }  # fmt: skip
 

@@ -477,6 +477,8 @@ def test_models_that_are_not_there(tmp_path):
     with pytest.raises(ParallelError, match="No such file"):
         read_model(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(ParallelError, match="split_backward=0.5: a backward pass in two parts"):
+        model_of({**SHAPE, "split_backward": 0.5})
     with pytest.raises(ParallelError, match="it is no JSON"):
         read_model(str(tmp_path / "bad.json"))
     (tmp_path / "large.json").write_text(" " * (1 << 20) + "{}")
@@ -519,3 +521,14 @@ def test_the_rate_between_clusters_of_one_host():
         [0.1, 1], rel=0.01
     )
     assert known.reduce_seconds([Group((0, 1), 1e9)]) == pytest.approx(1, rel=0.01)
+
+
+def test_a_backward_pass_in_two_parts_costs_more():
+    model = paper_model("llama-8b", 32)
+    site = read_site(topology("A4B4", nics=["400G"]), [1e14] * 8)
+    options = {"tensor": 1, "pipeline": 2, "schedule": "zero-bubble"}
+    times = [
+        plan(dataclasses.replace(model, split_backward=split), site, 64, **options).best.seconds
+        for split in (1.0, 2.0)
+    ]
+    assert times[1] / times[0] == pytest.approx(5 / 3, rel=0.1)  # 1 forward, 2 or 4 backward

@@ -23,6 +23,7 @@ from hetccl.parallel import (  # noqa: E402
     Strategy,
     measure,
     measure_links,
+    measure_split,
     model_of,
     plan,
     read_site,
@@ -281,10 +282,13 @@ def test_a_rank_that_is_lost_in_the_middle_of_a_step(schedule, victim, tmp_path)
 def measured(rank, size):
     layer = Block(0)
     seconds = measure(layer, torch.randn(1, LENGTH, WIDTH, dtype=torch.float64), 2)
+    split = measure_split(layer, torch.randn(1, LENGTH, WIDTH, dtype=torch.float64), 2)
+    assert all(parameter.grad is None for parameter in layer.parameters())
     rates = measure_links(1 << 16)
     site = read_site(read_topology(), [3e6 / one for one in seconds], bandwidths=rates)
     shape = {"layers": 4, "hidden": WIDTH, "heads": 1, "vocabulary": WORDS, "sequence": LENGTH}
-    made = plan(model_of({**shape, "layer_flops": 1e6, "type_bytes": 8}), site, 12)
+    given = {**shape, "layer_flops": 1e6, "type_bytes": 8, "split_backward": split}
+    made = plan(model_of(given), site, 12)
     return seconds, rates, made.best.strategy
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Strategy",
     "measure",
     "measure_links",
+    "measure_split",
     "model_of",
     "plan",
     "price_strategy",
@@ -40,6 +41,7 @@ _NEED_TORCH = {
     "Pipeline": "pipeline",
     "measure": "measure",
     "measure_links": "measure",
+    "measure_split": "measure",
     "read_topology": "measure",
 }
 

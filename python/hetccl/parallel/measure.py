@@ -52,6 +52,43 @@ def measure(
     return [one.time(rows) / rows for one in found]
 
 
+def measure_split(layer: nn.Module, sample: torch.Tensor, rows: int) -> float:
+    """Returns a model's `split_backward`, the slowest rank's, to all ranks: the seconds of a
+    backward pass that torch's zero-bubble schedule cuts in two, over those of a whole one.
+
+    Arguments are those of `measure`. Collective. Raises ParallelError where torch cannot cut it.
+    """
+    try:
+        from torch.distributed.pipelining import _backward
+    except ImportError:
+        raise ParallelError(f"torch {torch.__version__} cuts no backward passes in two") from None
+    parameters = list(layer.parameters())
+
+    def time_backward(run: Callable[[torch.Tensor, torch.Tensor], object]) -> float:
+        taken = []
+        for _ in range(1 + _CALLS):
+            given = sample.expand(rows, *sample.shape[1:]).clone().requires_grad_()
+            output = layer(given)
+            synchronize(sample.device)
+            begin = time.perf_counter()
+            run(given, output)
+            synchronize(sample.device)
+            taken.append(time.perf_counter() - begin)
+        return min(taken[1:])
+
+    def cut(given: torch.Tensor, output: torch.Tensor) -> None:
+        found = _backward.stage_backward_input(
+            (output,), [torch.ones_like(output)], [given], iter(parameters)
+        )
+        _backward.stage_backward_weight(iter(parameters), found[1])
+
+    whole = time_backward(lambda _, output: output.backward(torch.ones_like(output)))
+    ratio = max(1.0, time_backward(cut) / whole)
+    for parameter in parameters:
+        parameter.grad = None
+    return max(gather(ratio))
+
+
 def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> dict[str, float]:
     """Returns bytes/s by level, for `read_site`, to all ranks of the default process group.
 

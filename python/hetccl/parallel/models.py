@@ -28,6 +28,8 @@ class Model:
     that a layer keeps of a sample for its backward pass without tensor parallelism,
     `head_activations` those of the head. `boundary` is the bytes that a layer hands to the next
     one. `type_bytes` is the size of an element of weights, gradients and activations.
+    `split_backward` is how many times as long as a whole backward pass one takes that is cut in
+    two, as the zero-bubble schedule does: torch walks the graph twice.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Model:
     heads: int = 0
     type_bytes: int = 2
     recompute: bool = False
+    split_backward: float = 1.25
 
     @property
     def backward(self) -> int:
@@ -126,6 +129,7 @@ _NEEDED = ("layers", "hidden", "heads", "vocabulary", "sequence")
 _AMOUNTS = (
     "layer_parameters", "layer_flops", "layer_activations", "boundary", "embedding_parameters",
     "embedding_flops", "head_parameters", "head_flops", "head_activations",
+    "split_backward",
 )  # fmt: skip
 
 
@@ -175,6 +179,8 @@ def _amount(origin: str, field: str, value: object) -> float:
         raise ParallelError(f"{origin}: {field}={str(value)[:40]} must be a number from 0 to 1e30")
     if value == 0 and field in ("layer_parameters", "layer_flops", "boundary"):
         raise ParallelError(f"{origin}: {field} is 0: a layer computes, and hands something on")
+    if field == "split_backward" and value < 1:  # type: ignore[operator]
+        raise ParallelError(f"{origin}: {field}={value}: a backward pass in two parts saves no time")
     assert math.isfinite(float(value))  # type: ignore[arg-type]
     return float(value)  # type: ignore[arg-type]
 

@@ -149,6 +149,11 @@ class Pricer:
         ]
         return self._site.reduce_seconds(groups)
 
+    def _backward(self, schedule: str) -> float:
+        """How many forward passes a backward pass is worth."""
+        split = self._model.split_backward if schedule == "zero-bubble" else 1
+        return self._model.backward * split
+
     def split(self, schedule: str, within_memory: bool = True) -> Placed | None:
         """The layers of each position's chunks; None where no division fits the memory.
 
@@ -156,7 +161,7 @@ class Pricer:
         """
         chunks, positions = CHUNKS[schedule], len(self._arrangement.stages)
         model = self._model
-        passes = 1 + model.backward
+        passes = 1 + self._backward(schedule)
         costs = [
             Cost(
                 passes * model.layer_flops * pace + 2 * _GATHERS * gather,
@@ -201,13 +206,13 @@ class Pricer:
         known = [size for size in sizes if size is not None]
         return Memory(state, kept, buffers, min(known) if len(known) == len(sizes) else None)
 
-    def _costs(self, placed: Placed, messages: Sequence[float]) -> Costs:
-        def seconds(position: int, part: tuple[int, int], times: int) -> float:
+    def _costs(self, schedule: str, placed: Placed, messages: Sequence[float]) -> Costs:
+        def seconds(position: int, part: tuple[int, int], times: float) -> float:
             gathers = _GATHERS * (part[1] - part[0]) * self._gather[position]
             return times * self._model.flops_of(*part) * self._pace[position] + gathers
 
         forward = [[seconds(p, part, 1) for part in parts] for p, parts in enumerate(placed)]
-        backward = [[seconds(p, part, self._model.backward) for part in parts]
+        backward = [[seconds(p, part, self._backward(schedule)) for part in parts]
                     for p, parts in enumerate(placed)]  # fmt: skip
         sent = [[messages[p]] * len(parts) for p, parts in enumerate(placed)]
         return Costs(forward, backward, sent, sent)
@@ -255,7 +260,7 @@ class Pricer:
 
     def least(self, schedule: str, placed: Placed) -> float:
         """Seconds that a step takes at least, found without simulating it."""
-        costs = self._costs(placed, [0.0] * len(placed))
+        costs = self._costs(schedule, placed, [0.0] * len(placed))
         busy = [self._micro_batches * costs.busy(position) for position in range(len(placed))]
         reduces = self._reduces(placed)
         paired = [one + more for one, more in zip(busy, reduces, strict=True)]
@@ -272,7 +277,7 @@ class Pricer:
             self._micro_batches,
         )  # fmt: skip
         messages = self._messages()
-        costs = self._costs(placed, messages)
+        costs = self._costs(schedule, placed, messages)
         times = simulate(schedule, costs, self._micro_batches)
         return Price(
             strategy, times, costs, tuple(self._reduces(placed)), tuple(messages[:-1]),
