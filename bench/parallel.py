@@ -4,9 +4,9 @@
     python bench/parallel.py --gpus [--batch 64] ...
 
 Six ranks on two emulated hosts: control groups give two on the first host twice as much of a
-processor as each of four on the second. Or four GPUs of this machine, as two clusters of two. The ranks
-measure a layer, the head and their links; `hetccl.parallel` plans and predicts, and each strategy
-is trained. A machine with other work measures that work: run it alone.
+processor as each of four on the second. Or four GPUs of this machine, as two clusters of two. The
+ranks measure a layer, the head and their links; `hetccl.parallel` plans and predicts, and each
+strategy is trained. A machine with other work measures that work: run it alone.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def main() -> None:
     rates = ", ".join(f"{level} {rate / 1e6:.1f} MB/s" for level, rate in found["rates"].items())
     each = ", ".join(f"{1e3 * seconds:.2f}" for seconds in found["layer"])
     link = "" if options.gpus else f"; link {options.rate}"
-    console.print(f"ms of a layer and sample, by rank: {each}; {rates}{link}; a backward pass in "
-                  f"two parts takes {found['shape']['split_backward']:.2f} times as long")  # fmt: skip
+    console.print(f"ms of a layer and sample, by rank: {each}; {rates}{link}")
+    console.print(f"a backward pass in two parts takes {model.split_backward:.2f} times as long")
     table = Table("strategy", "[T, D, P]", "layers", "schedule", "m", "predicted", "measured",
                   "error", box=None, header_style="dim")  # fmt: skip
     told = []

@@ -78,15 +78,16 @@ def measure_split(layer: nn.Module, sample: torch.Tensor, rows: int) -> float:
 
     def cut(given: torch.Tensor, output: torch.Tensor) -> None:
         found = _backward.stage_backward_input(
-            (output,), [torch.ones_like(output)], [given], iter(parameters)
+            [output], [torch.ones_like(output)], [given], iter(parameters)
         )
         _backward.stage_backward_weight(iter(parameters), found[1])
 
-    whole = time_backward(lambda _, output: output.backward(torch.ones_like(output)))
+    whole = time_backward(lambda _, output: output.sum().backward())
     ratio = max(1.0, time_backward(cut) / whole)
     for parameter in parameters:
         parameter.grad = None
-    return max(gather(ratio))
+    slowest: float = max(gather(ratio))
+    return slowest
 
 
 def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> dict[str, float]:

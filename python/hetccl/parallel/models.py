@@ -180,7 +180,9 @@ def _amount(origin: str, field: str, value: object) -> float:
     if value == 0 and field in ("layer_parameters", "layer_flops", "boundary"):
         raise ParallelError(f"{origin}: {field} is 0: a layer computes, and hands something on")
     if field == "split_backward" and value < 1:  # type: ignore[operator]
-        raise ParallelError(f"{origin}: {field}={value}: a backward pass in two parts saves no time")
+        raise ParallelError(
+            f"{origin}: {field}={value}: a backward pass in two parts saves no time"
+        )
     assert math.isfinite(float(value))  # type: ignore[arg-type]
     return float(value)  # type: ignore[arg-type]
 
