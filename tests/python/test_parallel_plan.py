@@ -477,7 +477,7 @@ def test_models_that_are_not_there(tmp_path):
     with pytest.raises(ParallelError, match="No such file"):
         read_model(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(ParallelError, match="split_backward=0.5: a backward pass in two parts"):
+    with pytest.raises(ParallelError, match=r"split_backward=0\.5: a backward pass in two parts"):
         model_of({**SHAPE, "split_backward": 0.5})
     with pytest.raises(ParallelError, match="it is no JSON"):
         read_model(str(tmp_path / "bad.json"))
