@@ -1,10 +1,10 @@
 """Strategies of training by unlike stages: predicted against measured.
 
     python bench/parallel.py [--steps 6] [--batch 48] [--rate 100mbit] [--json FILE]
-    python bench/parallel.py --gpus [--batch 64] ...
+    python bench/parallel.py --gpus 4 [--batch 64] ...
 
 Six ranks on two emulated hosts: control groups give two on the first host twice as much of a
-processor as each of four on the second. Or four GPUs of this machine, as two clusters of two. The
+processor as each of four on the second. Or two or four GPUs of this machine, as two clusters. The
 ranks measure a layer, the head and their links; `hetccl.parallel` plans and predicts, and each
 strategy is trained. A machine with other work measures that work: run it alone.
 """
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, case: str, **env: str) -> dict[str, Any]:
     ):
         given = {"CASE": case, "FOLDER": folder, "TORCH_CPP_LOG_LEVEL": "ERROR", **env}
         if options.gpus:
-            given["GPUS"] = "4"
+            given["GPUS"] = str(options.gpus)
         else:
             slow = 0.4 if len(os.sched_getaffinity(0)) > 4 else 0.2
             given["PROCESSORS"] = json.dumps([slow * (2 - host) for host in options.hosts])
@@ -105,7 +105,7 @@ def choose_across_hosts(model: Model, site: Site, batch: int) -> dict[str, Price
 
 
 def choose_on_gpus(model: Model, site: Site, batch: int) -> dict[str, Price]:
-    """Table 9 of paper 001, on two clusters of two: the degrees that four ranks allow."""
+    """Table 9 of paper 001, on two equal clusters: the degrees that the ranks allow."""
     degrees = {
         "data in and across": (1, 1), "data in, pipeline across": (1, 2),
         "tensor in, data across": (2, 1), "tensor in, pipeline across": (2, 2),
@@ -114,6 +114,7 @@ def choose_on_gpus(model: Model, site: Site, batch: int) -> dict[str, Price]:
     found = {
         name: plan(model, site, batch, tensor=tensor, pipeline=pipeline).best
         for name, (tensor, pipeline) in degrees.items()
+        if tensor <= site.size // 2 and pipeline <= site.size
     }
     across = plan(model, site, batch, tensor=1, pipeline=2, schedule="1f1b").best
     found["data in, pipeline across, 1f1b"] = across
@@ -126,7 +127,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, help="48, or 64 on GPUs")
-    parser.add_argument("--gpus", action="store_true", help="four of this machine")
+    parser.add_argument("--gpus", type=int, choices=(2, 4), help="of this machine, not its processors")
     parser.add_argument("--rate", default="100mbit", help="of the link between the hosts")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     options = parser.parse_args()
@@ -134,7 +135,7 @@ def main() -> None:
         parser.error("--rate: give it in whole Mbit/s, such as 100mbit")
     options.mbps = int(options.rate[:-4])
     options.batch = options.batch or (64 if options.gpus else 48)
-    options.hosts = (0, 0, 0, 0) if options.gpus else (0, 0, 1, 1, 1, 1)
+    options.hosts = (0,) * options.gpus if options.gpus else (0, 0, 1, 1, 1, 1)
     choose = choose_on_gpus if options.gpus else choose_across_hosts
     found = run(options, "measure", ROWS="4" if options.gpus else "2")
     model, site = describe(found)

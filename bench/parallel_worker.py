@@ -35,7 +35,6 @@ from hetccl.parallel import (
 GPUS = "GPUS" in os.environ
 SHAPE = Shape(24, 2048, 16, 1024, 32000) if GPUS else Shape(12, 384, 6, 64, 256)
 TYPE = torch.bfloat16 if GPUS else torch.float32
-CLUSTERS = "AABB"  # of GPUs
 WARMUPS = 2
 
 
@@ -122,7 +121,7 @@ def main() -> None:
     device = torch.device("cuda", rank) if GPUS else torch.device("cpu")
     if GPUS:
         torch.cuda.set_device(device)
-        os.environ["HETCCL_CLUSTER"] = CLUSTERS[rank]
+        os.environ["HETCCL_CLUSTER"] = "A" if rank < size // 2 else "B"
     torch.set_num_threads(1)
     dist.init_process_group(
         "hetccl", init_method=f"file://{folder}/store", rank=rank, world_size=size
