@@ -29,11 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from hetccl import machine
+from hetccl.balance import Profile
 from hetccl.hosts import INTERFACE
 from hetccl.parallel import Model, Price, Site, model_of, plan, read_site
 
 HERE = Path(__file__).parent
-LAYER_FLOPS = 1e9  # a unit: speeds are measured in layers
+LAYER_FLOPS = 1e9  # a unit: profiles have the seconds
 
 
 @contextmanager
@@ -73,17 +74,17 @@ def run(options: argparse.Namespace, case: str, **env: str) -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> tuple[Model, Site]:
     """The model and the site of what the ranks have measured."""
-    heads = [of_head / of_layer for of_head, of_layer in
-             zip(found["head"], found["layer"], strict=True)]  # fmt: skip
+    layers = [Profile.from_values(one) for one in found["layer"]]
+    heads = [Profile.from_values(one) for one in found["head"]]
+    ratios = [head.time(1) / layer.time(1) for head, layer in zip(heads, layers, strict=True)]
     model = model_of(
         {
             **found["shape"],
             "name": "gpt", "layer_flops": LAYER_FLOPS,
-            "head_flops": LAYER_FLOPS * statistics.median(heads),
+            "head_flops": LAYER_FLOPS * statistics.median(ratios),
         }
     )  # fmt: skip
-    speeds = [3 * LAYER_FLOPS / seconds for seconds in found["layer"]]
-    return model, read_site(found["topology"], speeds, bandwidths=found["rates"])
+    return model, read_site(found["topology"], bandwidths=found["rates"], profiles=layers)
 
 
 def choose_across_hosts(model: Model, site: Site, batch: int) -> dict[str, Price]:
@@ -127,7 +128,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, help="48, or 64 on GPUs")
-    parser.add_argument("--gpus", type=int, choices=(2, 4), help="of this machine, not its processors")
+    parser.add_argument("--gpus", type=int, choices=(2, 4), help="of this machine")
     parser.add_argument("--rate", default="100mbit", help="of the link between the hosts")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     options = parser.parse_args()
@@ -137,13 +138,13 @@ def main() -> None:
     options.batch = options.batch or (64 if options.gpus else 48)
     options.hosts = (0,) * options.gpus if options.gpus else (0, 0, 1, 1, 1, 1)
     choose = choose_on_gpus if options.gpus else choose_across_hosts
-    found = run(options, "measure", ROWS="4" if options.gpus else "2")
+    found = run(options, "measure", ROWS="16")
     model, site = describe(found)
     console = Console(width=100)
     rates = ", ".join(f"{level} {rate / 1e6:.1f} MB/s" for level, rate in found["rates"].items())
-    each = ", ".join(f"{1e3 * seconds:.2f}" for seconds in found["layer"])
+    each = ", ".join(f"{1e3 * one.time(1):.2f}" for one in site.profiles)
     link = "" if options.gpus else f"; link {options.rate}"
-    console.print(f"ms of a layer and sample, by rank: {each}; {rates}{link}")
+    console.print(f"ms of a layer and one sample, by rank: {each}; {rates}{link}")
     console.print(f"a backward pass in two parts takes {model.split_backward:.2f} times as long")
     table = Table("strategy", "[T, D, P]", "layers", "schedule", "m", "predicted", "measured",
                   "error", box=None, header_style="dim")  # fmt: skip

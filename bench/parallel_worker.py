@@ -82,8 +82,8 @@ def measure_all(rows: int, device: torch.device) -> dict[str, object]:
     sample = torch.randn(1, SHAPE.context, SHAPE.width, dtype=TYPE, device=device)
     split = measure_split(block().to(device), sample, rows)
     return {
-        "layer": measure(block().to(device), sample, rows),
-        "head": measure(head().to(device), sample, rows),
+        "layer": [one.to_values() for one in measure(block().to(device), sample, rows)],
+        "head": [one.to_values() for one in measure(head().to(device), sample, rows)],
         "rates": measure_links((32 if GPUS else 2) << 20, device),
         "topology": read_topology(),
         "shape": {

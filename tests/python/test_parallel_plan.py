@@ -8,6 +8,7 @@ import random
 import pytest
 
 from hetccl import _lib
+from hetccl.balance import Profile
 from hetccl.parallel import (
     PRESETS,
     ParallelError,
@@ -532,3 +533,16 @@ def test_a_backward_pass_in_two_parts_costs_more():
         for split in (1.0, 2.0)
     ]
     assert times[1] / times[0] == pytest.approx(5 / 3, rel=0.1)  # 1 forward, 2 or 4 backward
+
+
+def test_profiles_count_rows():
+    """Where two samples take as long as one, a plan gives no replica one of them."""
+    model = PRESETS["gpt-125m"]
+    flat = Profile(((1, 0.1), (2, 0.1), (4, 0.2)))
+    site = read_site(topology("A2B2", nics=["400G"]), profiles=[flat] * 4)
+    best = plan(model, site, 16, pipeline=2, tensor=1, schedule="1f1b").best
+    assert best.strategy.micro_batch >= 4
+    alone = plan(model, site, 16, pipeline=2, tensor=1, schedule="1f1b", micro_batches=8).best
+    assert alone.seconds > 1.3 * best.seconds
+    with pytest.raises(ParallelError, match="there are 1 for 4 ranks: give one for each"):
+        read_site(topology("A2B2"), profiles=[flat])

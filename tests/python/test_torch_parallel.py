@@ -281,23 +281,23 @@ def test_a_rank_that_is_lost_in_the_middle_of_a_step(schedule, victim, tmp_path)
 
 def measured(rank, size):
     layer = Block(0)
-    seconds = measure(layer, torch.randn(1, LENGTH, WIDTH, dtype=torch.float64), 2)
+    profiles = measure(layer, torch.randn(1, LENGTH, WIDTH, dtype=torch.float64), 2)
     split = measure_split(layer, torch.randn(1, LENGTH, WIDTH, dtype=torch.float64), 2)
     assert all(parameter.grad is None for parameter in layer.parameters())
     rates = measure_links(1 << 16)
-    site = read_site(read_topology(), [3e6 / one for one in seconds], bandwidths=rates)
+    site = read_site(read_topology(), bandwidths=rates, profiles=profiles)
     shape = {"layers": 4, "hidden": WIDTH, "heads": 1, "vocabulary": WORDS, "sequence": LENGTH}
     given = {**shape, "layer_flops": 1e6, "type_bytes": 8, "split_backward": split}
     made = plan(model_of(given), site, 12)
-    return seconds, rates, made.best.strategy
+    return profiles, rates, made.best.strategy
 
 
 def test_from_measurements_to_a_plan(tmp_path):
     """Ranks of two hosts, one of which has two clusters, measure themselves and make one plan."""
     found = run(4, measured, folder=tmp_path, hosts="aaab", labels="xxyy")
     assert all(one == found[0] for one in found)
-    seconds, rates, strategy = found[0]
-    assert len(seconds) == 4 and min(seconds) > 0
+    profiles, rates, strategy = found[0]
+    assert [[size for size, _ in one.seconds] for one in profiles] == [[1, 2]] * 4
     assert set(rates) == {"host", "between", "cluster", "all"} and min(rates.values()) > 1e4
     assert strategy.size == 4 and strategy.layers == 4
 

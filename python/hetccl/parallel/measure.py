@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 import time
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hetccl.agreement import gather
-from hetccl.balance import profile
+from hetccl.balance import Profile, profile
 from hetccl.balance.stopwatch import synchronize
 from hetccl.parallel.models import ParallelError
 from hetccl.topology import graph
@@ -34,12 +35,12 @@ def read_topology() -> dict[str, Any]:
 
 def measure(
     layer: nn.Module, sample: torch.Tensor, rows: int, *, seconds: float = 10.0
-) -> list[float]:
-    """Returns the seconds that one sample's forward and backward pass take, by rank, to all ranks.
+) -> list[Profile]:
+    """Returns the seconds of a forward and backward pass by samples, by rank, for `read_site`.
 
-    `layer` and `sample`, one sample as the layer takes it, are on the rank's device. `rows` samples
-    are computed at once, or as many as the device holds, in at most about `seconds`. A rank's speed
-    is then 3 * layer_flops / its seconds. Collective. Raises BalanceError where a layer fails.
+    `layer` and `sample`, one sample as the layer takes it, are on the rank's device. 1, 2, 4 to
+    `rows` samples are computed at once, or as many as the device holds, in at most about `seconds`.
+    All ranks get the profiles of all. Collective. Raises BalanceError where a layer fails.
     """
 
     def run(size: int) -> None:
@@ -49,7 +50,7 @@ def measure(
         layer(batch).sum().backward()
 
     found = profile(layer, run, rows, seconds=seconds)
-    return [one.time(rows) / rows for one in found]
+    return [dataclasses.replace(one, most=None) for one in found]  # plans look at memory themselves
 
 
 def measure_split(layer: nn.Module, sample: torch.Tensor, rows: int) -> float:

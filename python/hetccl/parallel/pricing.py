@@ -24,6 +24,7 @@ from hetccl.sharding.costs import OPTIMIZERS, Training, find_memory
 from hetccl.sharding.degrees import Degrees, Sharding
 
 Placed = list[list[tuple[int, int]]]  # first layer and end, by position and chunk
+_PASSES = 3  # as long as which a forward and a whole backward pass take
 _GATHERS = 2  # all-reduces of tensor parallelism in a layer's forward pass, and in its backward
 
 
@@ -86,12 +87,22 @@ def find_state_bytes(type_bytes: int, optimizer: str) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def share_rows(speeds: tuple[float, ...], rows: int) -> tuple[int, ...]:
+def share_rows(profiles: tuple[Profile, ...], rows: int) -> tuple[int, ...]:
     """Rows of a micro-batch for each replica, at least one, so that the slowest is done first."""
-    if len(set(speeds)) == 1 and rows % len(speeds) == 0:
-        return (rows // len(speeds),) * len(speeds)
-    profiles = [Profile(((1, 1 / speed),)) for speed in speeds]
+    if len(set(profiles)) == 1 and rows % len(profiles) == 0:
+        return (rows // len(profiles),) * len(profiles)
     return divide_batch(profiles, rows, 1).shares
+
+
+def profile_replica(model: Model, site: Site, ranks: Sequence[int]) -> Profile:
+    """The seconds of a layer's forward and backward pass, which the ranks share, by samples."""
+    if not site.profiles:
+        speed = len(ranks) * min(site.speeds[rank] for rank in ranks)
+        return Profile(((1, _PASSES * model.layer_flops / speed),))
+    each = [site.profiles[rank] for rank in ranks]
+    sizes = sorted({size for one in each for size, _ in one.seconds})
+    slowest = [(size, max(one.time(size) for one in each) / len(ranks)) for size in sizes]
+    return Profile(tuple(slowest))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,18 +137,19 @@ class Pricer:
             [ranks[first : first + tensor] for first in range(0, len(ranks), tensor)]
             for ranks in arrangement.stages
         ]
-        speeds = [
-            tuple(tensor * min(site.speeds[rank] for rank in replica) for replica in stage)
+        profiles = [
+            tuple(profile_replica(model, site, replica) for replica in stage)
             for stage in self._replicas
         ]
         micro_batch = batch // micro_batches
-        self._rows = rows or [share_rows(of_stage, micro_batch) for of_stage in speeds]
+        self._rows = rows or [share_rows(of_stage, micro_batch) for of_stage in profiles]
         # Seconds of a micro-batch for each FLOP of a sample.
         self._pace = [
-            max(count / speed for count, speed in zip(rows, of_stage, strict=True))
-            for rows, of_stage in zip(self._rows, speeds, strict=True)
+            max(one.time(count) for count, one in zip(rows, of_stage, strict=True))
+            / (_PASSES * model.layer_flops)
+            for rows, of_stage in zip(self._rows, profiles, strict=True)
         ]
-        self._gather = [self._gather_seconds(position) for position in range(len(speeds))]
+        self._gather = [self._gather_seconds(position) for position in range(len(profiles))]
 
     def _gather_seconds(self, position: int) -> float:
         """Seconds of one all-reduce of tensor parallelism, which all replicas make at once."""

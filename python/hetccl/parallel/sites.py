@@ -49,11 +49,13 @@ class Site:
     """The place of a job. Sequences are by rank, but for those of `clusters` and hosts' rates.
 
     `clusters` has each cluster's ranks, `hosts` each rank's host. `speeds` are the FLOP/s that a
-    rank reaches in training, `memory` its bytes, None if unknown. `inside` is bytes/s of a rank to
-    others of its host; `network` and `crossing` are bytes/s of a host, each way, to hosts of the
-    same cluster and of other ones: 0 is unknown. `between` is bytes/s of a rank to ranks of other
-    clusters on its host. `latency` is the seconds of a message. `times` are bytes and seconds of
-    all-reduces of all ranks together, as `hetccl tune` has measured them.
+    rank reaches in training, or `profiles` the seconds of a layer's forward and backward pass by
+    the number of samples; one of them is empty. `memory` are a rank's bytes, None if unknown.
+    `inside` is bytes/s of a rank to others of its host; `network` and `crossing` are bytes/s of a
+    host, each way, to hosts of the same cluster and of other ones: 0 is unknown. `between` is
+    bytes/s of a rank to ranks of other clusters on its host. `latency` is the seconds of a message.
+    `times` are bytes and seconds of all-reduces of all ranks together, as `hetccl tune` has
+    measured them.
     """
 
     clusters: tuple[tuple[int, ...], ...]
@@ -68,6 +70,7 @@ class Site:
     latency: float = _LATENCY
     times: tuple[tuple[int, float], ...] = ()
     between: float = _HOST_COPY
+    profiles: tuple[Profile, ...] = ()
 
     @property
     def size(self) -> int:
@@ -211,12 +214,14 @@ def read_site(
     memory: Mapping[int, int] | Sequence[int] | None = None,
     bandwidths: Mapping[str, float] | None = None,
     latency: float = _LATENCY,
+    profiles: Sequence[Profile] = (),
 ) -> Site:
     """The site of a topology file's content, or of what `Communicator.topology` returns.
 
-    `speeds` (FLOP/s) and `memory` (bytes) are by rank, or by the number of the cluster; by default
-    the kind of device decides. `bandwidths` are bytes/s by level: "host" of a rank inside its host,
-    "between" of a rank to other clusters on its host, "cluster" and "all" of a host to other hosts
+    `profiles` are what `measure` returns, and replace speeds. `speeds` (FLOP/s) and `memory`
+    (bytes) are by rank, or by the number of the cluster; by default the kind of device decides.
+    `bandwidths` are bytes/s by level: "host" of a rank inside its host, "between" of a rank to
+    other clusters on its host, "cluster" and "all" of a host to other hosts
     of its cluster and of other clusters. Raises ParallelError for what means nothing or is unknown,
     HetcclError for a wrong topology.
     """
@@ -233,6 +238,11 @@ def read_site(
         ) from None
     if not found.ranks:
         raise ParallelError("topology: it has no rank")
+    if profiles and (speeds is not None or len(profiles) != len(found.ranks)):
+        raise ParallelError(
+            f"profiles: there are {len(profiles)} for {counted(len(found.ranks), 'rank')}: give "
+            "one for each, and no speeds"
+        )
     rates = dict(bandwidths or {})
     for level, rate in rates.items():
         if level not in LEVELS:
@@ -246,12 +256,12 @@ def read_site(
     return Site(
         tuple(cluster.ranks for cluster in found.clusters),
         tuple(numbers[rank.host] for rank in found.ranks),
-        _find_speeds(found, _by_rank("speeds", speeds, found)),
+        () if profiles else _find_speeds(found, _by_rank("speeds", speeds, found)),
         _find_memory(found, _by_rank("memory", memory, found)),
         tuple(rates.get("host", kind.host * 1e9) for kind in kinds),
         network, crossing, tuple(names.values()),
         tuple(rank.model or rank.vendor for rank in found.ranks), latency,
-        between=rates.get("between", _HOST_COPY),
+        between=rates.get("between", _HOST_COPY), profiles=tuple(profiles),
     )  # fmt: skip
 
 
