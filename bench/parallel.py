@@ -127,7 +127,9 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--batch", type=int, help="48, or 64 on GPUs")
-    parser.add_argument("--gpus", type=int, choices=(2, 4), help="of this machine, not its processors")
+    parser.add_argument(
+        "--gpus", type=int, choices=(2, 4), help="of this machine, not its processors"
+    )
     parser.add_argument("--rate", default="100mbit", help="of the link between the hosts")
     parser.add_argument("--json", type=Path, help="where to write the numbers")
     options = parser.parse_args()

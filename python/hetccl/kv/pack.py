@@ -264,9 +264,7 @@ def _put(rows: torch.Tensor, at: int, values: torch.Tensor) -> None:
     rows[:, at : at + flat.shape[1]].copy_(flat)
 
 
-def _take(
-    rows: torch.Tensor, at: int, shape: tuple[int, ...], dtype: torch.dtype
-) -> torch.Tensor:
+def _take(rows: torch.Tensor, at: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Returns values of each segment's row in staging as [segments, *shape], a view."""
     size = dtype.itemsize * math.prod(shape)
     return rows[:, at : at + size].view(dtype).unflatten(1, shape)
