@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from quotas import limit
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -37,14 +38,6 @@ def make_model() -> nn.Module:
     torch.manual_seed(1)
     middle = (nn.Linear(WIDTH, WIDTH), nn.ReLU()) * 2
     return nn.Sequential(*middle, nn.Linear(WIDTH, CLASSES))
-
-
-def limit(rank: int, folder: Path, processors: list[float]) -> None:
-    """Gives each rank so much of a processor from now on; bench/balance.py does it. Collective."""
-    dist.barrier()
-    if rank == 0:
-        (folder / "draft").write_text(json.dumps(processors))
-        (folder / "draft").rename(folder / "processors")
 
 
 def main() -> None:

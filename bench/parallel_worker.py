@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from models import GptBlock, Shape
+from quotas import limit
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import (
@@ -65,16 +66,6 @@ def share(layer: nn.Module, mesh: DeviceMesh) -> None:
         plan = {"mixed": ColwiseParallel(), "projected": RowwiseParallel(),
                 "wide": ColwiseParallel(), "narrow": RowwiseParallel()}  # fmt: skip
         parallelize_module(layer, mesh, plan)
-
-
-def limit(rank: int, folder: Path, processors: list[float]) -> None:
-    """Gives each rank so much of a processor from now on; bench/parallel.py does it. Collective."""
-    dist.barrier()
-    if rank == 0:
-        (folder / "draft").write_text(json.dumps(processors))
-        (folder / "draft").rename(folder / "processors")
-    time.sleep(0.1)
-    dist.barrier()
 
 
 def measure_all(rows: int, device: torch.device) -> dict[str, object]:

@@ -14,6 +14,7 @@ import queue
 import socket
 import threading
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from handover import Ended, Release
 from torch import distributed
 
 _HEADER_BYTES = 256
+_MOST_ABORTED = 4096  # requests: many abort before their prefill, and never come
 
 
 def gather(cache: torch.Tensor, table: Sequence[int], n_tokens: int) -> torch.Tensor:
@@ -51,7 +53,7 @@ class Whole(ABC):
         self._begun: dict[str, tuple[Sequence[int], int, str]] = {}
         self._expected: dict[str, tuple[Sequence[int], str]] = {}
         self._early: dict[str, torch.Tensor] = {}  # it has come before its blocks
-        self._aborted: set[str] = set()
+        self._aborted: OrderedDict[str, None] = OrderedDict()  # they may still come
         self._outbox: queue.Queue[tuple[str, str, torch.Tensor]] = queue.Queue()
         self._inbox: queue.Queue[tuple[str, str, torch.Tensor | None]] = queue.Queue()
         self._sent: queue.Queue[Ended] = queue.Queue()
@@ -83,8 +85,10 @@ class Whole(ABC):
 
     def abort(self, request: str, cause: str) -> None:
         """Frees the blocks at once: a late request is dropped in host memory."""
-        self._aborted.add(request)
-        self._early.pop(request, None)
+        if self.role != "prefill" and self._early.pop(request, None) is None:
+            self._aborted[request] = None
+            if len(self._aborted) > _MOST_ABORTED:
+                self._aborted.popitem(last=False)
         held = self._begun.pop(request, None) or self._expected.pop(request, None)
         if held is not None:
             self._release(request, held[0])
@@ -97,7 +101,7 @@ class Whole(ABC):
             if cells is None:
                 self._lost.add(source)
             elif request in self._aborted:
-                self._aborted.remove(request)
+                del self._aborted[request]
             else:
                 self._early[request] = cells
         for request, (table, source) in list(self._expected.items()):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-OPS = ("sum", "prod", "max", "min", "avg")
-TYPES = (
-    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-    "float8_e4m3", "float8_e5m2", "float16", "bfloat16", "float32", "float64",
-)  # fmt: skip
+from hetccl._lib import DataType, RedOp
+
+OPS = tuple(op.name for op in RedOp if op <= RedOp.avg)  # those of NCCL
+TYPES = tuple(DataType.__members__)
 # As nccl-tests, NCCL, MPI and PyTorch write them; hyphens and underscores are left out first.
 _TYPE_WORDS = {
     "float": "float32", "double": "float64", "half": "float16", "fp16": "float16",
@@ -55,6 +55,13 @@ Datatype = Annotated[
         parser=parse_type,
         metavar="TYPE",
         help="float32, bfloat16, int8, ...",
+    ),
+]
+
+Rendezvous = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file by which ranks of a launcher meet, instead of the launcher's own store."
     ),
 ]
 

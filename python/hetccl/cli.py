@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import hetccl
 from hetccl._lib import HetcclError
-from hetccl.arguments import Datatype, parse_call, parse_op, parse_size
+from hetccl.arguments import Datatype, Rendezvous, parse_call, parse_op, parse_size
 from hetccl.balance.command import balance
 from hetccl.check.command import check
 from hetccl.devices.choice import AUTO, Devices
@@ -189,12 +188,6 @@ Root = Annotated[
 Check = Annotated[int, typer.Option("-c", "--check", min=0, max=1, help="Verify values.")]
 Blocking = Annotated[
     int, typer.Option("-z", "--blocking", min=0, max=1, help="Wait for each collective.")
-]
-Rendezvous = Annotated[
-    Path | None,
-    typer.Option(
-        help="A file by which ranks of a launcher meet, instead of the launcher's own store."
-    ),
 ]
 
 Predict = Annotated[

@@ -1,10 +1,12 @@
-"""What a measurement was made on, for reports."""
+"""Facts about this machine, for reports and for other ranks."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def _lines(path: str, key: str) -> list[str]:
@@ -25,3 +27,10 @@ def facts() -> dict[str, str]:
     found["system"] = f"{platform.system()} {platform.release()}"
     found["Python"] = platform.python_version()
     return found
+
+
+def addresses(found: Mapping[str, Any]) -> list[str]:
+    """The addresses of the interfaces that `hetccl info` has found, without ports, the best first:
+    those that hetccl uses (HETCCL_SOCKET_IFNAME)."""
+    listed = [one["address"].rpartition(":")[0].strip("[]") for one in found["interfaces"]]
+    return list(dict.fromkeys(listed))

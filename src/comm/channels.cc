@@ -60,14 +60,18 @@ exec::Peer Channels::way_to(int peer) const {
   return way;
 }
 
-std::vector<Json> Channels::describe_transports() const {
+std::map<std::string, std::vector<int>> Channels::by_transport() const {
   std::map<std::string, std::vector<int>> peers;
   for (int peer = 0; peer < membership_.session().n_ranks(); ++peer) {
     const transport::Transport* const one = peer == rank_ ? nullptr : transport_to(peer);
     if (one != nullptr) peers[one->name()].push_back(peer);
   }
+  return peers;
+}
+
+std::vector<Json> Channels::describe_transports() const {
   std::vector<Json> found;
-  for (const auto& [name, reached] : peers) {
+  for (const auto& [name, reached] : by_transport()) {
     const exec::Peer way = way_to(reached.front());
     const char* memory = way.direct ? "device" : "pinned";
     if (membership_.info(rank_).host_access) memory = "system";

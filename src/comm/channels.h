@@ -65,6 +65,8 @@ class Channels {
   [[nodiscard]] bool crosses(int peer) const;
   /// Returns how `peer` is reached, before a channel or window exists.
   [[nodiscard]] exec::Peer way_to(int peer) const;
+  /// Returns the ranks that each transport reaches, by the transport's name.
+  [[nodiscard]] std::map<std::string, std::vector<int>> by_transport() const;
   /// Returns, for `dump`, the ranks that each transport reaches and how it moves this rank's
   /// memory.
   [[nodiscard]] std::vector<Json> describe_transports() const;

@@ -1,6 +1,27 @@
 #include "comm/communicator.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "bootstrap/inquest.h"
+
 namespace hetccl::comm {
+namespace {
+
+constexpr size_t kLoggedClusters = 16;
+
+// Returns "eth0 10.0.0.1 (25000 Mbit/s), eth1 10.0.1.1".
+std::string cards_text(const std::vector<topology::Nic>& nics) {
+  std::string text;
+  for (const topology::Nic& nic : nics) {
+    const std::string address = nic.address.substr(0, nic.address.rfind(':'));  // without the port
+    text.append(text.empty() ? "" : ", ").append(nic.name + " " + address);
+    if (nic.mbps > 0) text += format(" (%lld Mbit/s)", static_cast<long long>(nic.mbps));
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::create(Runtime& runtime,
                                                            const bootstrap::UniqueId& id,
@@ -66,9 +87,8 @@ Status Communicator::try_open(const bootstrap::UniqueId& id) {
   if (!status.ok()) return membership_.give_up(status);
   context_.phase = Phase::Ready;
   warn_of_layout();
+  log_layout();
   const size_t clusters = membership_.topology().clusters().size();
-  context_.log.info("communicator of %d ranks in %zu clusters is ready", membership_.n_ranks(),
-                    clusters);
   const Config& config = context_.config;
   const bool encodes = !config.wire.empty() || !config.wire_gather.empty();
   if (encodes && clusters == 1 && !config.wire_inside) {
@@ -76,6 +96,39 @@ Status Communicator::try_open(const bootstrap::UniqueId& id) {
         "nothing is encoded: all ranks are in one cluster, and HETCCL_WIRE_INSIDE is 0");
   }
   return {};
+}
+
+// Rank 0 names the clusters; each rank its cards and the transports to ranks of other clusters.
+void Communicator::log_layout() const {
+  if (context_.log.level < LogLevel::Info) return;
+  const auto& clusters = membership_.topology().clusters();
+  const int rank = membership_.rank();
+  context_.log.info("communicator of %d ranks in %zu clusters is ready", membership_.n_ranks(),
+                    clusters.size());
+  const size_t logged = rank == 0 ? std::min(clusters.size(), kLoggedClusters) : 0;
+  for (size_t i = 0; i < logged; ++i) {
+    const topology::Cluster& cluster = clusters[i];
+    const topology::RankInfo& first = membership_.info(cluster.ranks.front());
+    std::string label;
+    if (!cluster.label.empty()) label = ", label " + cluster.label;
+    context_.log.info("cluster %zu: %s, %s, library %s %s%s", i,
+                      bootstrap::rank_list(cluster.ranks).c_str(), cluster.vendor.c_str(),
+                      first.library.c_str(), first.library_version.c_str(), label.c_str());
+  }
+  if (logged > 0 && clusters.size() > logged) {
+    context_.log.info("and %zu clusters more: hetccl topo shows them", clusters.size() - logged);
+  }
+  std::string ways;
+  for (const auto& [name, peers] : fabric_.channels().by_transport()) {
+    std::vector<int32_t> others;
+    std::copy_if(peers.begin(), peers.end(), std::back_inserter(others),
+                 [&](int peer) { return fabric_.channels().crosses(peer); });
+    if (!others.empty()) ways += "; " + name + " to " + bootstrap::rank_list(others);
+  }
+  const topology::RankInfo& mine = membership_.info(rank);
+  const std::string device = mine.bus_id.empty() ? mine.vendor : mine.vendor + " " + mine.bus_id;
+  context_.log.info("device %s; cards: %s%s", device.c_str(), cards_text(mine.nics).c_str(),
+                    ways.c_str());
 }
 
 void Communicator::warn_of_layout() const {

@@ -78,6 +78,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status open(const bootstrap::UniqueId& id);
   Status try_open(const bootstrap::UniqueId& id);
   void warn_of_layout() const;
+  void log_layout() const;
   Status join(const bootstrap::UniqueId& id);
   Status drain(TimePoint deadline);
   // Fails the communicator for an exception that a chore threw.

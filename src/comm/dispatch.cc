@@ -94,6 +94,13 @@ Status Dispatch::finish() {
   }
   if (tuning_ != nullptr) tuning_->finish();
   keep_learnt();
+  const auto progress = tuning_ != nullptr ? tuning_->progress() : std::nullopt;
+  if (progress && tuning_file_ != nullptr) {
+    context_.log.info(
+        "tuning: %zu kinds of calls are settled, in %s; %zu are not, and the next job begins their "
+        "search anew",
+        progress->settled, tuning_file_->path().c_str(), progress->unsettled);
+  }
   return status;
 }
 

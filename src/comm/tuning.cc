@@ -156,6 +156,12 @@ void Tuning::finish() {
   agreement_.finish();
 }
 
+std::optional<tune::Conductor::Progress> Tuning::progress() {
+  const std::lock_guard lock(mutex_);
+  if (!agreement_.leads()) return std::nullopt;
+  return agreement_.conductor().progress();
+}
+
 bool Tuning::take_news() {
   const std::lock_guard lock(mutex_);
   return agreement_.take_news();

@@ -63,6 +63,8 @@ class Tuning {
   /// On rank 0, at its last call: cancels open trials and keeps what was learnt.
   void finish();
 
+  /// On rank 0 of a job that searches: returns how far it came.
+  [[nodiscard]] std::optional<tune::Conductor::Progress> progress();
   /// On rank 0: returns whether more was learnt since the last call.
   [[nodiscard]] bool take_news();
   /// Returns the learnt settings on rank 0, nothing elsewhere.

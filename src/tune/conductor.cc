@@ -333,6 +333,15 @@ std::vector<Learnt> Conductor::learnt() const {
   return all;
 }
 
+Conductor::Progress Conductor::progress() const {
+  Progress found;
+  for (const auto& [key, course] : courses_) {
+    if (course.state == State::Left) continue;
+    ++(course.state == State::Settled ? found.settled : found.unsettled);
+  }
+  return found;
+}
+
 Json Conductor::describe() const {
   static constexpr const char* kStates[] = {"watching", "searching", "searching", "settled",
                                             "left"};

@@ -66,6 +66,11 @@ class Conductor {
 
   /// Returns the results of finished searches.
   [[nodiscard]] std::vector<Learnt> learnt() const;
+  /// Counts the keys whose search has ended, and those whose search has not.
+  struct Progress {
+    size_t settled = 0, unsettled = 0;
+  };
+  [[nodiscard]] Progress progress() const;
   /// Grows when there is a new result to keep.
   [[nodiscard]] uint64_t n_finished() const { return n_finished_; }
   /// Returns {keys: [{key, state, setting, us, default_us, trials, tried: [{setting, ratio}]}],

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from hetccl import _lib, info_view
+from hetccl import _lib, info_view, machine
 
 DOCUMENT = {
     "version": "1.2.3",
@@ -91,6 +91,12 @@ def test_a_machine_with_everything_takes_40_lines_at_most():
 def test_addresses_have_no_port_and_speeds_a_unit():
     assert "unknown speed" in line_with("eth0", " 192.0.2.2 ")
     assert "25 Gbit/s" in line_with("eth1", " fd00::2 ")
+
+
+def test_addresses_for_other_ranks_come_once():
+    listed = ["10.0.0.1:0", "[fd00::2]:0", "10.0.0.1:0"]
+    found = {"interfaces": [{"address": address} for address in listed]}
+    assert machine.addresses(found) == ["10.0.0.1", "fd00::2"]
 
 
 def test_settings_are_those_that_differ_from_their_defaults():

@@ -7,6 +7,8 @@ import pytest
 import torch
 from kv_caches import LATENT_ORDERS, ORDERS, TYPES, End, Model, table_of
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from hetccl.kv import Cache, KvError, convert, describe, fold_scale, plan
 from hetccl.kv.codes import decode, encode
 from hetccl.kv.pack import pack, unpack
@@ -161,6 +163,56 @@ def test_encoded_caches_are_within_the_bound(dtype, encoding):
     transfer(source, target, TABLES, (0, 12), encoding=encoding)
     wanted, found = read(source, TABLES[0]).float(), read(target, TABLES[1])
     check_bound(wanted, found, encoding)
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations that are a kernel each on a GPU: views are none."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        schema = function._schema
+        self.count += not any(
+            one.alias_info is not None and not one.alias_info.is_write for one in schema.returns
+        )
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["one tensor", "a tensor each"])
+@pytest.mark.parametrize("encoding", ["int8", "e4m3"])
+def test_operations_do_not_grow_with_blocks_and_hardly_with_layers(encoding, more):
+    """Layers of one tensor take one gather, one encoding and one scatter together; those of other
+    tensors, a gather and a scatter each."""
+    found = []
+    for n_layers, n_blocks in ((2, 3), (2, 24), (10, 3)):
+        model, size = Model(n_layers, 2, (8, 8)), 4 * n_blocks
+        ends = [End(name, model, "SBNHD", n_blocks=n_blocks) for name in "pd"]
+        if more:
+            for end in ends:
+                end.caches = {layer: held.clone() for layer, held in end.caches.items()}
+        caches = [
+            Cache(
+                describe(
+                    end.caches, "SBNHD", name=end.description.name, n_layers=n_layers, n_heads=2,
+                    head_size=8, dtype="float16",
+                ),
+                end.caches,
+            )
+            for end in ends
+        ]  # fmt: skip
+        tables = [np.random.default_rng(seed).permutation(n_blocks) for seed in (0, 1)]
+        made = plan(
+            *(one.description for one in caches), *tables, (1, size - 1), encoding=encoding
+        )
+        staging = torch.zeros(made.packed_bytes, dtype=torch.uint8)
+        with Operations() as packed:
+            pack(caches[0], tables[0], made.packed, made.wire, caches[1].description, staging)
+        with Operations() as unpacked:
+            unpack(caches[1], tables[1], made.packed, made.wire, staging)
+        found.append((packed.count, unpacked.count))
+    assert found[0] == found[1]
+    assert [b - a for a, b in zip(*found[::2], strict=True)] == [8 * more] * 2
+    assert max(found[0]) <= 16
 
 
 def check_bound(wanted, found, encoding):

@@ -25,7 +25,7 @@ sys.path.insert(0, str(SERVING))
 import drive  # noqa: E402
 import torch  # noqa: E402
 import worker  # noqa: E402
-from baselines import gather  # noqa: E402
+from baselines import Sockets, gather  # noqa: E402
 from engine import BlockPool, Engine, Request, complete  # noqa: E402
 from front import Front  # noqa: E402
 from handover import Ended  # noqa: E402
@@ -164,6 +164,17 @@ def test_aborted_requests_leave_nothing(start, transport):
             if completion.tokens != answer:  # it was aborted before its end
                 with pytest.raises(FailedError, match="the user left"):
                     list(tokens_of(completion))
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_requests_that_are_aborted_before_they_come_are_forgotten(role):
+    """A decode worker knows the last ones, whose cells may come; a prefill worker needs none."""
+    cache = torch.zeros(1, 1, 2, 4, 1, 1)
+    one = Sockets("one", role, cache, lambda request, table: None, "127.0.0.1")
+    for number in range(10_000):
+        one.abort(str(number), "the user left")
+    assert len(one._aborted) == (4096 if role == "decode" else 0)
+    one.close()
 
 
 def begin_long(router, count=4):

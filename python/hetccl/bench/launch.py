@@ -93,14 +93,13 @@ def run_forked(job: Job, devices: Sequence[str]) -> int:
 
 def run(job: Job, ranks: int | None) -> int:
     """As a launcher's rank where one has set the environment, else `ranks` forked ones."""
-    place = find_job()
+    place = find_job() if ranks is None else None
     try:
-        found = choice.find() if place is not None and ranks is None else choice.look()
+        found, devices = choice.of_job(job.devices, place, ranks, usual=4)
     except LookingError as error:
         print(f"hetccl bench: {error}", file=sys.stderr)
         return 1
     job = replace(job, libraries=choice.library_paths(found))
-    if place is not None and ranks is None:
-        device = choice.of_rank(job.devices, place, found)
-        return run_rank(job, place.rank, place.size, device)
-    return run_forked(job, choice.of_ranks(job.devices, ranks, found, usual=4))
+    if place is not None:
+        return run_rank(job, place.rank, place.size, devices[0])
+    return run_forked(job, devices)

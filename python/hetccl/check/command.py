@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hetccl.arguments import Rendezvous
 from hetccl.devices.choice import AUTO, Devices
 
 Ranks = Annotated[
@@ -30,12 +31,6 @@ EveryPair = Annotated[
 ]
 Wait = Annotated[
     float, typer.Option("--wait", min=1, max=3600, help="Seconds for all ranks to come.")
-]
-Rendezvous = Annotated[
-    Path | None,
-    typer.Option(
-        help="A file by which ranks of a launcher meet, instead of the launcher's own store."
-    ),
 ]
 
 
@@ -97,15 +92,13 @@ def check(
 
     place = None if ranks else find_job()
     try:
-        found = choice.look() if place is None else choice.find()
+        found, listed = choice.of_job(devices, place, ranks, usual=4)
     except choice.LookingError as error:
         print(f"hetccl check: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     if place is not None:
-        device = choice.of_rank(devices, place, found)
         job = ranked.Job(rendezvous, wait, every_pair, found, say)
-        raise typer.Exit(one(job, place.rank, place.size, device))
-    listed = choice.of_ranks(devices, ranks, found, usual=4)
+        raise typer.Exit(one(job, place.rank, place.size, listed[0]))
     with tempfile.TemporaryDirectory(prefix="hetccl-check-") as folder:
         job = ranked.Job(Path(folder, "id"), wait, every_pair, found, say)
 

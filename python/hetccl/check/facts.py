@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from hetccl.machine import addresses
+
 _UNLIMITED = -1
 
 
@@ -49,11 +51,6 @@ def port_range() -> tuple[int, int] | None:
         return None
     low, high = int(first), int(last)
     return (low, high) if 0 < low <= high < 1 << 16 else None
-
-
-def addresses(found: Mapping[str, Any]) -> list[str]:
-    """Of the interfaces that hetccl uses, without ports."""
-    return [one["address"].rpartition(":")[0].strip("[]") for one in found["interfaces"]]
 
 
 def gather(found: Mapping[str, Any], device: str) -> dict[str, Any]:

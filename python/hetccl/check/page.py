@@ -1,15 +1,13 @@
-"""The page of a check: it needs nothing else. Everything that is not ours is escaped."""
+"""The page of a check."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
+from hetccl import pages
 from hetccl.check import graph, text
 from hetccl.check.findings import Finding
 from hetccl.check.graph import Hosts
@@ -128,17 +126,8 @@ def _host_rows(document: dict[str, Any]) -> list[dict[str, str]]:
 
 def render(document: dict[str, Any], found: Sequence[Finding]) -> str:
     """The page."""
-    environment = Environment(
-        loader=PackageLoader("hetccl.check", "."),
-        autoescape=select_autoescape(default_for_string=True, default=True),
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    return pages.render(
+        "check", "check/page.html", heading="hetccl check", verdict=text.verdict(found),
+        subtitle=text.subtitle(document), findings=found, maps=heat_maps(document),
+        collectives=text.collectives(document), hosts=_host_rows(document),
     )  # fmt: skip
-    return environment.get_template("page.html").render(
-        verdict=text.verdict(found),
-        subtitle=text.subtitle(document),
-        findings=found,
-        maps=heat_maps(document),
-        collectives=text.collectives(document),
-        hosts=_host_rows(document),
-        footer=f"Written by hetccl check on {time.strftime('%Y-%m-%d at %H:%M')}.",
-    )

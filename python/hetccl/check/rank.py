@@ -18,6 +18,7 @@ from hetccl.communicator import Communicator
 from hetccl.devices.choice import library_paths
 from hetccl.devices.errors import DeviceError
 from hetccl.devices.memory import memory_of
+from hetccl.machine import addresses
 from hetccl.rendezvous import MOST_NOTE, Meeting, exchange
 from hetccl.units import counted
 
@@ -64,7 +65,7 @@ def join(job: Job, rank: int, size: int) -> tuple[Panel, Meeting]:
         return Follow(_read_note(meeting.note), key, rank, job.wait), meeting
     ports = facts.port_range()
     listener = panel.listen(range(ports[0], ports[1] + 1) if ports else ())
-    note = _write_note(listener, facts.addresses(job.found))
+    note = _write_note(listener, addresses(job.found))
     meeting = exchange(rank, job.rendezvous, job.wait, note=lambda: note)
     lead = Lead(listener, panel.key_of(meeting.uid), size)
     lead.wait(job.wait)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib import resources
-from string import Template
 from typing import Any
 
-from hetccl import _lib, machine
+from markupsafe import Markup
+
+from hetccl import _lib, machine, pages
 from hetccl.demo import charts
 from hetccl.hosts import INTERFACE
 from hetccl.topology import graph, svg
@@ -32,6 +30,16 @@ class Page:
     rate: str | None  # None: no link was emulated
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A chart, as SVG, with its words."""
+
+    title: str
+    caption: str
+    chart: Markup
+    is_wide: bool = False
+
+
 def _shaped(topology: str, rate: str | None) -> str:
     """The topology with the link as fast as it was shaped: the kernel calls a veth 10 Gbit/s."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", rate or "", re.IGNORECASE)
@@ -46,34 +54,22 @@ def _shaped(topology: str, rate: str | None) -> str:
     return _lib.topology(json.dumps(document))
 
 
-def _tile(number: str, text: str) -> str:
-    return f'<div class="tile"><b>{escape(number)}</b>{escape(text)}</div>'
-
-
-def _figure(title: str, caption: str, chart: str, wide: bool = False) -> str:
-    look = ' class="wide"' if wide else ""
-    return (
-        f"<figure{look}><h2>{escape(title)}</h2><figcaption>{escape(caption)}</figcaption>\n"
-        f"{chart}</figure>"
-    )
-
-
-def _tiles(runs: Sequence[Run]) -> Iterator[str]:
+def _tiles(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     ours = runs[0]
     step = f"{1e3 * ours['step_seconds']:.0f} ms"
     if len(runs) > 1:
         times = runs[1]["step_seconds"] / ours["step_seconds"]
-        yield _tile(f"{times:.2f}x", f"as fast as Gloo: {step} a step, median")
+        yield f"{times:.2f}x", f"as fast as Gloo: {step} a step, median"
         difference = abs(ours["loss"] - runs[1]["loss"])
         text = f"{difference:.1e}" if difference else "0"
-        yield _tile(text, "difference of the two losses on unseen text")
+        yield text, "difference of the two losses on unseen text"
     else:
-        yield _tile(step, "a step, median")
+        yield step, "a step, median"
     crossed = ours["link_bytes"] or ours["payload_bytes"]
     if crossed:
         where = "on the wire, headers included" if ours["link_bytes"] else "sent between clusters"
-        yield _tile(f"{crossed / ours['least_bytes']:.2f}x", f"the least possible bytes {where}")
-    yield _tile(f"{ours['communication_share']:.0%}", "of a step only waits for communication")
+        yield f"{crossed / ours['least_bytes']:.2f}x", f"the least possible bytes {where}"
+    yield f"{ours['communication_share']:.0%}", "of a step only waits for communication"
 
 
 def _byte_rows(runs: Sequence[Run]) -> Iterator[tuple[str, str, float, str]]:
@@ -86,14 +82,14 @@ def _byte_rows(runs: Sequence[Run]) -> Iterator[tuple[str, str, float, str]]:
                 yield f"{charts.name_of(run)}, {what}", run["backend"], run[key], text
 
 
-def _charts(runs: Sequence[Run]) -> Iterator[str]:
-    yield _figure("Loss", "mean over all ranks; faint: as measured, strong: smoothed",
-                  charts.loss(runs))  # fmt: skip
-    yield _figure("Step time", "rank 0; dotted: the median", charts.step_time(runs))
+def _charts(runs: Sequence[Run]) -> Iterator[Figure]:
+    yield Figure("Loss", "mean over all ranks; faint: as measured, strong: smoothed",
+                 Markup(charts.loss(runs)))  # fmt: skip
+    yield Figure("Step time", "rank 0; dotted: the median", Markup(charts.step_time(runs)))
     rows = list(_byte_rows(runs))
     if len(rows) > 1:
         caption = "over the whole run, both ways; on the wire: counted by the kernel"
-        yield _figure("Bytes between the clusters", caption, charts.bars(rows), wide=True)
+        yield Figure("Bytes between the clusters", caption, Markup(charts.bars(rows)), True)
 
 
 def _facts(page: Page, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -111,23 +107,13 @@ def _facts(page: Page, environment: Mapping[str, str]) -> Iterator[tuple[str, st
 
 
 def render(page: Page, environment: Mapping[str, str] = os.environ) -> str:
-    """The page. Everything that is not ours is escaped."""
+    """The page."""
     ours = page.runs[0]
     names = " and ".join(map(charts.name_of, page.runs))
     picture = svg.draw(graph.parse(_shaped(ours["topology"], page.rate)))
-    facts = (
-        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
-        for name, value in _facts(page, environment)
-    )
-    template = Template(
-        resources.files("hetccl.demo").joinpath("report.html").read_text(encoding="utf-8")
-    )
-    return template.substitute(
-        subtitle=escape(f"{ours['steps']} steps of DistributedDataParallel over {names}"),
-        verdict=escape(page.verdict),
-        tiles="\n".join(_tiles(page.runs)),
-        charts="\n".join(_charts(page.runs)),
-        topology=picture,
-        facts="\n".join(facts),
-        footer=escape(f"Written by hetccl demo on {time.strftime('%Y-%m-%d at %H:%M')}."),
-    )
+    return pages.render(
+        "demo", "demo/report.html", heading="One model, two clusters, one slow link",
+        subtitle=f"{ours['steps']} steps of DistributedDataParallel over {names}",
+        verdict=page.verdict, tiles=_tiles(page.runs), charts=_charts(page.runs),
+        topology=Markup(picture), facts=_facts(page, environment),
+    )  # fmt: skip

@@ -159,3 +159,16 @@ def of_rank(text: str, place: Placement, found: dict[str, Any]) -> str:
             f"{place.local_rank} of its host, counted from 0: name one for each rank of a host"
         )
     return listed[place.local_rank]
+
+
+def of_job(
+    text: str, place: Placement | None, ranks: int | None, usual: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns what this machine has, and the device of the rank that a launcher has started, if
+    there is a `place`, else one of each rank that the command starts. Raises LookingError and
+    typer.BadParameter."""
+    if place is not None:
+        found = find()
+        return found, [of_rank(text, place, found)]
+    found = look()
+    return found, of_ranks(text, ranks, found, usual)

@@ -20,7 +20,8 @@ TORCH_TYPES = {
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 _FN, _FNUZ = "float8_e4m3fn", "float8_e4m3fnuz"
 _E4M3_LARGEST, _INT8_LARGEST = 448.0, 127.0
-_LEAST_SCALE = 2.0**-126  # a subnormal scale loses bits: such rows become zero
+# The largest subnormal: a scale up to it loses bits, so such rows become zero.
+_BELOW_LEAST = 2.0**-126 - 2.0**-149
 
 
 def fold_scale(source: str, target: str, scale: float) -> float:
@@ -82,26 +83,31 @@ def encode(values: torch.Tensor, encoding: str) -> tuple[torch.Tensor, torch.Ten
     """
     if encoding not in ("int8", "e4m3"):
         raise KvError(f'encoding is {encoding!r}: it must be "int8" or "e4m3"')
-    wide = values.to(torch.float32, copy=True)
-    low, high = torch.aminmax(wide, dim=-1)  # NaN if one is
-    largest = torch.maximum(high, -low)
-    scales = largest / (_INT8_LARGEST if encoding == "int8" else _E4M3_LARGEST)
-    scales = torch.where(scales < _LEAST_SCALE, torch.zeros_like(scales), scales)
-    scales = torch.where(torch.isfinite(largest), scales, torch.full_like(scales, torch.nan))
+    # Few operations: on a GPU each is a launch. The norm reads any float type as float32, and is
+    # NaN if one element is.
+    scales = torch.linalg.vector_norm(values, torch.inf, dim=-1, dtype=torch.float32)
+    scales.div_(_INT8_LARGEST if encoding == "int8" else _E4M3_LARGEST)
+    scales.nan_to_num_(nan=torch.nan, posinf=torch.nan)
     # Rows without a scale are tiny, so that they round to zero, or become NaN whatever the codes.
-    divisors = torch.where(scales > 0, scales, torch.ones_like(scales))
-    wide.div_(divisors.unsqueeze(-1))
-    if encoding == "int8":
-        codes = wide.round_().clamp_(-_INT8_LARGEST, _INT8_LARGEST).to(torch.int8)
-    else:
-        codes = wide.clamp_(-_E4M3_LARGEST, _E4M3_LARGEST).to(torch.float8_e4m3fn)
+    divisors = torch.threshold(scales, _BELOW_LEAST, 1.0)
+    scales = torch.threshold(scales, _BELOW_LEAST, 0.0)
+    # No code needs a limit: the largest quotient exceeds 127 or 448 by a rounding of float32.
+    wide = values / divisors.unsqueeze(-1)
+    codes = wide.round_().to(torch.int8) if encoding == "int8" else wide.to(torch.float8_e4m3fn)
     return scales, codes.view(torch.uint8)
 
 
-def decode(scales: torch.Tensor, codes: torch.Tensor, encoding: str) -> torch.Tensor:
-    """Returns what `encode` has encoded, float32 of the codes' shape."""
+def decode(
+    scales: torch.Tensor, codes: torch.Tensor, encoding: str, target: str = "float32"
+) -> torch.Tensor:
+    """Returns what `encode` has encoded, of the codes' shape, rounded to nearest as `target`. A
+    finite value beyond the target's range becomes its largest."""
     stored = torch.int8 if encoding == "int8" else torch.float8_e4m3fn
-    return codes.view(stored).to(torch.float32) * scales.unsqueeze(-1)
+    wide = codes.view(stored).to(torch.float32).mul_(scales.unsqueeze(-1))
+    if target != "float32":
+        largest = torch.finfo(TORCH_TYPES[target]).max
+        wide = wide.clamp_(-largest, largest).to(TORCH_TYPES[target])
+    return wide
 
 
 def _narrow(values: torch.Tensor, target: torch.dtype) -> torch.Tensor:
@@ -109,8 +115,7 @@ def _narrow(values: torch.Tensor, target: torch.dtype) -> torch.Tensor:
     found = values.to(target)
     if torch.finfo(values.dtype).max <= largest:
         return found
-    is_beyond = torch.isinf(found) & ~torch.isinf(values)
-    return torch.where(is_beyond, torch.full_like(found, largest).copysign(found), found)
+    return torch.where(torch.isinf(values), found, found.clamp(-largest, largest))
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from hetccl.kv.codes import BITS, TORCH_TYPES, convert, decode, encode
 from hetccl.kv.describe import Caches, storages
 from hetccl.kv.description import Description
 from hetccl.kv.errors import KvError
-from hetccl.kv.layout import Layout
+from hetccl.kv.layout import Layout, Splits
 from hetccl.kv.plan import place_tokens
 from hetccl.kv.wire import Segment, Wire
 
@@ -50,75 +52,115 @@ class Cache:
     def gather(self, blocks: Blocks, segment: Segment) -> torch.Tensor:
         """Returns the cells of `segment` as [tokens, heads, head size] of the cache's type.
         `blocks` is the request's table, as in `hetccl.kv.plan.plan`."""
-        size = self.description.head_sizes[segment.part]
-        found = self._gather_blocks(blocks, segment)
-        if found is None:
-            view, index, heads = self._find(blocks, segment)
-            found = view[(slice(None),) * len(index) + (heads,)][index]
-        return found.reshape(segment.n_tokens, segment.n_heads, size).view(
-            TORCH_TYPES[self.description.dtype]
-        )
+        return self.gather_alike(blocks, [segment])[0]
 
-    def _gather_blocks(self, blocks: Blocks, segment: Segment) -> torch.Tensor | None:
-        """Gathers whole blocks, several times as fast as tokens, and drops the tokens outside.
-        Returns None where most would be dropped."""
-        one = self.description
-        size, first, last = one.block_size, segment.first_token, segment.last_token
-        begin, end = first // size, -(-last // size)
-        if segment.n_tokens * 2 < (end - begin) * size:
-            return None
-        place_tokens(one, blocks, (first, last))  # checks the table
-        layout, heads = self._place(segment)
-        table = torch.from_numpy(np.array(blocks[begin:end], np.int64)).to(self.device)
-        view = self._view(layout)[(slice(None),) * (1 + len(layout.token)) + (heads,)]
-        found = view.index_select(0, table)
-        tokens = found.reshape((end - begin) * size, *found.shape[1 + len(layout.token) :])
-        return tokens[first - begin * size : last - begin * size]
+    def gather_alike(self, blocks: Blocks, segments: Sequence[Segment]) -> torch.Tensor:
+        """Returns the cells of segments of equal tokens, heads and head sizes as [segments, tokens,
+        heads, head size]. Segments that lie evenly in one region take one gather together."""
+        first = segments[0]
+        shape = (first.n_tokens, first.n_heads, self.description.head_sizes[first.part])
+        tokens = _Tokens(self, blocks, first)
+        found = [
+            tokens.read(self._view(run), self._layout(run[0])).reshape(len(run), *shape)
+            for run in self._runs(segments)
+        ]
+        whole = found[0] if len(found) == 1 else torch.cat(found)
+        return whole.view(TORCH_TYPES[self.description.dtype])
 
     def scatter(self, blocks: Blocks, segment: Segment, values: torch.Tensor) -> None:
         """Writes `values`, [tokens, heads, head size] of the cache's type, to the cells of
         `segment`."""
-        view, index, heads = self._find(blocks, segment)
-        bits = values.contiguous().view(BITS[self.description.item_bytes])
-        shape = (segment.n_tokens, segment.n_heads, *view.shape[len(index) + 1 :])
-        selected = view[(slice(None),) * len(index) + (heads,)]
-        selected[index] = bits.to(view.device).reshape(shape)
+        self.scatter_alike(blocks, [segment], values.unsqueeze(0))
 
-    def _find(
-        self, blocks: Blocks, segment: Segment
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], slice]:
-        """Returns the layout as a view [block, token..., head, dim...], the indexes of its blocks
-        and tokens, and the heads."""
-        one = self.description
-        layout, heads = self._place(segment)
-        tokens = (segment.first_token, segment.last_token)
-        table, places = place_tokens(one, blocks, tokens)
-        index: list[NDArray[np.int64]] = [table]
-        step = one.block_size
-        for count, _ in layout.token:
-            step //= count
-            index.append(places // step % count)
-        device = self.device
-        on_device = tuple(torch.from_numpy(np.ascontiguousarray(at)).to(device) for at in index)
-        return self._view(layout), on_device, heads
+    def scatter_alike(
+        self, blocks: Blocks, segments: Sequence[Segment], values: torch.Tensor
+    ) -> None:
+        """Writes `values`, as `gather_alike` returns them."""
+        bits = values.contiguous().view(BITS[self.description.item_bytes]).to(self.device)
+        tokens = _Tokens(self, blocks, segments[0])
+        at = 0
+        for run in self._runs(segments):
+            tokens.write(self._view(run), self._layout(run[0]), bits[at : at + len(run)])
+            at += len(run)
 
-    def _place(self, segment: Segment) -> tuple[Layout, slice]:
-        """Returns the layout of a segment's part, and its heads as they are indexed."""
-        one = self.description
+    def _runs(self, segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+        """Yields neighbours of equal strides that lie in one region at equal distances."""
+        run: list[Segment] = []
+        for segment in segments:
+            if run and not self._continues(run, segment):
+                yield run
+                run = []
+            run.append(segment)
+        yield run
+
+    def _continues(self, run: list[Segment], segment: Segment) -> bool:
+        before, one = self._layout(run[-1]), self._layout(segment)
+        step = one.offset - before.offset
+        is_even = step >= 0 and (len(run) == 1 or step == self._step(run))
+        return is_even and (before.region, before.strides) == (one.region, one.strides)
+
+    def _step(self, run: list[Segment]) -> int:
+        return self._layout(run[1]).offset - self._layout(run[0]).offset if len(run) > 1 else 0
+
+    def _layout(self, segment: Segment) -> Layout:
+        return self.description.layer(segment.layer).parts[segment.part]
+
+    def _view(self, run: list[Segment]) -> torch.Tensor:
+        """Returns the segments' layouts as one view [segment, block, token..., head, dim...], of
+        the heads of the first."""
+        one, segment = self.description, run[0]
         first = segment.first_head - one.heads[0]
         if not 0 <= first < first + segment.n_heads <= one.n_held:
             raise KvError(f"{one.name} does not hold all heads of {segment}")
-        layout = one.layer(segment.layer).parts[segment.part]
-        return layout, slice(first, first + segment.n_heads)
-
-    def _view(self, layout: Layout) -> torch.Tensor:
-        one = self.description
-        dims = layout.dims(one.n_blocks, one.n_held)
+        layout = self._layout(segment)
+        dims = [(len(run), self._step(run)), *layout.dims(one.n_blocks, segment.n_heads)]
         return self._elements[layout.region].as_strided(
             [count for count, _ in dims],
             [stride // one.item_bytes for _, stride in dims],
-            layout.offset // one.item_bytes,
+            (layout.offset + first * layout.head) // one.item_bytes,
         )
+
+
+class _Tokens:
+    """A segment's tokens of a request in views of `Cache._view`."""
+
+    def __init__(self, cache: Cache, blocks: Blocks, segment: Segment) -> None:
+        self._device = cache.device
+        size, first, last = cache.description.block_size, segment.first_token, segment.last_token
+        self._size = size
+        self._table, self._places = place_tokens(cache.description, blocks, (first, last))
+        begin, end = first // size, -(-last // size)
+        self._kept = slice(first - begin * size, last - begin * size)
+        # Whole blocks are gathered several times as fast as tokens, unless most would be dropped.
+        self._blocks: torch.Tensor | None = None
+        if segment.n_tokens * 2 >= (end - begin) * size:
+            self._blocks = self._send(np.array(blocks[begin:end], np.int64))
+        self._indexes: dict[Splits, tuple[torch.Tensor, ...]] = {}
+
+    def read(self, view: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """Returns the tokens as [segments, tokens, heads, dim...]."""
+        if self._blocks is None:
+            return view[(slice(None), *self._index(layout))]
+        found = view.index_select(1, self._blocks)
+        return found.flatten(1, 1 + len(layout.token))[:, self._kept]
+
+    def write(self, view: torch.Tensor, layout: Layout, values: torch.Tensor) -> None:
+        """Writes the tokens, [segments, tokens, heads, head size]."""
+        dims = view.shape[3 + len(layout.token) :]
+        view[(slice(None), *self._index(layout))] = values.unflatten(3, dims)
+
+    def _index(self, layout: Layout) -> tuple[torch.Tensor, ...]:
+        """Returns the tokens' blocks, and their place in each dimension of a token."""
+        if layout.token not in self._indexes:
+            index, step = [self._table], self._size
+            for count, _ in layout.token:
+                step //= count
+                index.append(self._places // step % count)
+            self._indexes[layout.token] = self._send(np.stack(index)).unbind(0)
+        return self._indexes[layout.token]
+
+    def _send(self, numbers: NDArray[np.int64]) -> torch.Tensor:
+        return torch.from_numpy(numbers).to(self._device)
 
 
 def pack(
@@ -136,20 +178,38 @@ def pack(
     """
     source = cache.description
     at = 0
-    for segment in segments:
-        size = wire.bytes_of(segment)
-        if at + size > out.numel():
+    for alike in _group(segments, wire):
+        size = wire.bytes_of(alike[0])
+        if at + size * len(alike) > out.numel():
             raise KvError(f"staging has {out.numel()} bytes, and a chunk takes more")
-        values = cache.gather(blocks, segment)
+        rows = out[at : at + size * len(alike)].view(len(alike), size)
+        values = cache.gather_alike(blocks, alike)
         if wire.encoding:
             scales, codes = encode(values, wire.encoding)
-            _put(out, at, scales)
-            _put(out, at + 4 * segment.n_cells, codes)
+            _put(rows, 0, scales)
+            _put(rows, 4 * alike[0].n_cells, codes)
         else:
-            ends = [one.layer(segment.layer).scales[segment.part] for one in (source, target)]
-            _put(out, at, convert(values, source.dtype, wire.dtype, *ends))
-        at += size
+            _put(rows, 0, _convert(values, alike, (source, target), wire))
+        at += size * len(alike)
     return at
+
+
+def _convert(
+    values: torch.Tensor,
+    segments: list[Segment],
+    ends: tuple[Description, Description],
+    wire: Wire,
+) -> torch.Tensor:
+    """Converts segments to the wire's type, those with equal scales together."""
+    types = (ends[0].dtype, wire.dtype)
+    scales = [
+        tuple(end.layer(one.layer).scales[one.part] for end in ends) for one in segments
+    ]  # fmt: skip
+    if len({*scales}) == 1:
+        return convert(values, *types, *scales[0])
+    return torch.stack(
+        [convert(one, *types, *pair) for one, pair in zip(values, scales, strict=True)]
+    )
 
 
 def unpack(
@@ -158,24 +218,37 @@ def unpack(
     """Scatters `segments`, which `pack` has written to `data`, uint8 [bytes], into a target's
     blocks, converted from the wire's type. Raises KvError if `data` is too short."""
     target = cache.description
+    # Staging is free once the device's work is settled: a copy is made for another device only.
+    data = data.to(cache.device)
     at = 0
-    for segment in segments:
-        size = wire.bytes_of(segment)
-        if at + size > data.numel():
+    for alike in _group(segments, wire):
+        size, first = wire.bytes_of(alike[0]), alike[0]
+        if at + size * len(alike) > data.numel():
             raise KvError(f"a chunk has {data.numel()} bytes, and its cells take more")
-        shape = (segment.n_tokens, segment.n_heads, wire.head_sizes[segment.part])
+        rows = data[at : at + size * len(alike)].view(len(alike), size)
+        shape = (first.n_tokens, first.n_heads, wire.head_sizes[first.part])
         if wire.encoding:
-            scales = _take(data, at, shape[:2], torch.float32, cache.device)
-            codes = _take(data, at + 4 * segment.n_cells, shape, torch.uint8, cache.device)
-            values = decode(scales, codes, wire.encoding)
-            found = convert(values, "float32", target.dtype)
+            scales = _take(rows, 0, shape[:2], torch.float32)
+            codes = _take(rows, 4 * first.n_cells, shape, torch.uint8)
+            found = decode(scales, codes, wire.encoding, target.dtype)
         else:
-            values = _take(data, at, shape, TORCH_TYPES[wire.dtype], cache.device)
-            found = (
-                values if wire.dtype == target.dtype else convert(values, wire.dtype, target.dtype)
-            )
-        cache.scatter(blocks, segment, found)
-        at += size
+            found = _take(rows, 0, shape, TORCH_TYPES[wire.dtype])
+            if wire.dtype != target.dtype:
+                found = convert(found, wire.dtype, target.dtype)
+        cache.scatter_alike(blocks, alike, found)
+        at += size * len(alike)
+
+
+def _group(segments: Sequence[Segment], wire: Wire) -> Iterator[list[Segment]]:
+    """Yields neighbours that are alike: their rows in staging have one size."""
+    for _, group in itertools.groupby(
+        segments,
+        lambda one: (
+            one.first_token, one.last_token, one.first_head, one.last_head,
+            wire.head_sizes[one.part],
+        ),
+    ):  # fmt: skip
+        yield list(group)
 
 
 def checksum(data: torch.Tensor, start: int = 0) -> int:
@@ -185,16 +258,13 @@ def checksum(data: torch.Tensor, start: int = 0) -> int:
     return zlib.crc32(flat, start)
 
 
-def _put(out: torch.Tensor, at: int, values: torch.Tensor) -> None:
-    flat = values.contiguous().flatten().view(torch.uint8)
-    out[at : at + flat.numel()].copy_(flat)
+def _put(rows: torch.Tensor, at: int, values: torch.Tensor) -> None:
+    """Copies values [segments, ...] to byte `at` of each segment's row in staging."""
+    flat = values.contiguous().view(len(rows), -1).view(torch.uint8)
+    rows[:, at : at + flat.shape[1]].copy_(flat)
 
 
-def _take(
-    data: torch.Tensor, at: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    size = dtype.itemsize
-    for count in shape:
-        size *= count
-    # A copy: staging is given back before the device has read it otherwise.
-    return data[at : at + size].to(device, copy=True).view(dtype).view(shape)
+def _take(rows: torch.Tensor, at: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Returns values of each segment's row in staging as [segments, *shape], a view."""
+    size = dtype.itemsize * math.prod(shape)
+    return rows[:, at : at + size].view(dtype).unflatten(1, shape)

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from hetccl import _lib
 from hetccl.launchers.board import share
 from hetccl.launchers.placement import Placement, RendezvousError, Service, find_placement
+from hetccl.machine import addresses
 
 SCHEME = "hetccl"
 _KEY = "hetccl/token"  # by which a rank knows that it has found rank 0's store
@@ -32,13 +33,6 @@ def register() -> None:
 
     if SCHEME not in _rendezvous_handlers:
         register_rendezvous_handler(SCHEME, meet)  # type: ignore[no-untyped-call,unused-ignore]
-
-
-def _addresses() -> list[str]:
-    """This host's addresses that hetccl would use (HETCCL_SOCKET_IFNAME), the best first."""
-    interfaces = json.loads(_lib.info())["interfaces"]
-    found = [str(one["address"]).removesuffix(":0").strip("[]") for one in interfaces]
-    return list(dict.fromkeys(found))[:_MOST_ADDRESSES]
 
 
 def open_store(address: str, port: int, timeout: timedelta, *, serves: bool) -> Any:
@@ -78,7 +72,7 @@ def _serve(placement: Placement, timeout: timedelta) -> Any:
     store = open_store("localhost", 0, timeout, serves=True)
     token = secrets.token_hex(8)
     store.set(_KEY, token)
-    card = [store.port, token, *_addresses()]
+    card = [store.port, token, *addresses(json.loads(_lib.info()))[:_MOST_ADDRESSES]]
     share(placement, json.dumps(card).encode(), timeout.total_seconds(), keep=True)
     return store
 

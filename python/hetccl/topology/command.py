@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hetccl import files
+from hetccl.arguments import Rendezvous
 from hetccl.devices.choice import AUTO, Devices
 from hetccl.topology.options import (
     Cards,
@@ -29,12 +30,6 @@ Svg = Annotated[Path | None, typer.Option("--svg", help="Write the picture here.
 Save = Annotated[Path | None, typer.Option(help="Write the topology here, as JSON.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, not the tables.")]
 ShowAll = Annotated[bool, typer.Option("--all", help="Print every row.")]
-Rendezvous = Annotated[
-    Path | None,
-    typer.Option(
-        help="A file by which a launcher's ranks meet, instead of the launcher's own store."
-    ),
-]
 
 
 @contextmanager
@@ -74,11 +69,13 @@ def _of_job(rendezvous: Path | None, devices: str) -> tuple[str, int]:
     from hetccl.topology.job import JobError, describe_machine, describe_rank
 
     try:
-        placement = find_placement()
-        if placement is None or placement.size == 1:
-            return describe_machine(choice.of_ranks(devices, None, choice.look(), usual=1)), 0
-        device = choice.of_rank(devices, placement, choice.find())
-        return describe_rank(placement.rank, placement.size, device, rendezvous), placement.rank
+        place = find_placement()
+        if place is not None and place.size == 1:
+            place = None
+        _, listed = choice.of_job(devices, place, None, usual=1)
+        if place is None:
+            return describe_machine(listed), 0
+        return describe_rank(place.rank, place.size, listed[0], rendezvous), place.rank
     except (RendezvousError, LookingError, JobError) as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -103,12 +103,3 @@ class _Chart:
 def along(finding: Finding, lines: Sequence[Line]) -> str:
     """Time against one parameter's values; a line for each algorithm, dashed: the default."""
     return _Chart(finding, lines).draw()
-
-
-def bar(finding: Finding) -> str:
-    """The default's time in grey and the best's in colour, in HTML."""
-    share = 100 / finding.gain
-    return (
-        '<div class="bar default"></div>'
-        f'<div class="bar best" style="width: {share:.1f}%"></div>'
-    )  # fmt: skip

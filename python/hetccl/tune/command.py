@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hetccl.arguments import Datatype, parse_call, parse_size
+from hetccl.arguments import Datatype, Rendezvous, parse_call, parse_size
 from hetccl.devices.choice import AUTO, Devices, LookingError
 from hetccl.tune.options import COLLECTIVES, Options
 
@@ -65,12 +65,6 @@ Save = Annotated[
     bool,
     typer.Option(
         "--save/--no-save", help="Keep what was learnt in HETCCL_TUNE_FILE, for later jobs."
-    ),
-]
-Rendezvous = Annotated[
-    Path | None,
-    typer.Option(
-        help="A file by which ranks of a launcher meet, instead of the launcher's own store."
     ),
 ]
 Report = Annotated[

@@ -89,27 +89,19 @@ def run_rank(options: Options, rank: int, size: int, device: str) -> int:
 def run(options: Options) -> int:
     """As a launcher's rank where one has set the environment, else a forked one for each label."""
     place = find_job()
-    if place is None:
-        return _run_forked(options)
-    if options.labels and len(options.labels) != place.size:
+    labels = options.labels or (DEFAULT_LABELS if place is None else ())
+    if place is not None and labels and len(labels) != place.size:
         raise SweepError(
-            f"--layout has {len(options.labels)} ranks, and the launcher started {place.size}: "
+            f"--layout has {len(labels)} ranks, and the launcher started {place.size}: "
             "write a letter for each rank"
         )
-    found = choice.find()
-    options = replace(options, libraries=choice.library_paths(found))
-    device = choice.of_rank(options.devices, place, found)
-    return run_rank(options, place.rank, place.size, device)
-
-
-def _run_forked(options: Options) -> int:
-    found = choice.look()
-    labels = options.labels or DEFAULT_LABELS
-    devices = choice.of_ranks(options.devices, len(labels), found, usual=len(labels))
-    forked = replace(options, labels=labels, libraries=choice.library_paths(found))
+    found, devices = choice.of_job(options.devices, place, len(labels), usual=len(labels))
+    options = replace(options, labels=labels, libraries=choice.library_paths(found))
+    if place is not None:
+        return run_rank(options, place.rank, place.size, devices[0])
     return fork_ranks(
         lambda rank, meeting, met: run_rank(
-            replace(forked, rendezvous=meeting, met=met), rank, len(labels), devices[rank]
+            replace(options, rendezvous=meeting, met=met), rank, len(labels), devices[rank]
         ),
         len(labels),
         "tune",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from html import escape
-from importlib import resources
-from string import Template
 
+from markupsafe import Markup
+
+from hetccl import pages
 from hetccl.tune import charts, findings
 from hetccl.tune.findings import Finding, time_text
 from hetccl.tune.landscape import Line, evidence, lines_at_best, parameters_of
@@ -16,25 +15,9 @@ from hetccl.tune.words import change_text, key_text, setting_text
 from hetccl.units import counted
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-
-
-def _comparison(finding: Finding) -> str:
-    """Default against best, as a row of the first table."""
-    best = finding.best
-    return _row(
-        (
-            f'<a href="#{_anchor(finding)}">{escape(key_text(finding.key))}</a>',
-            time_text(finding.default_us), time_text(finding.best_us), f"{finding.gain:.2f}x",
-            charts.bar(finding), escape(change_text(best.setting, best.default)),
-        )
-    )  # fmt: skip
-
-
 def _anchor(finding: Finding) -> str:
     parts = (finding.best.place, *map(str, finding.key.values()))
-    return escape("-".join(part for part in parts if part), quote=True)
+    return "-".join(part for part in parts if part)
 
 
 def _valleys_text(lines: Sequence[Line]) -> str:
@@ -49,33 +32,30 @@ def _valleys_text(lines: Sequence[Line]) -> str:
     return "; ".join(texts)
 
 
-def _pictures(finding: Finding) -> Iterator[str]:
+def _pictures(finding: Finding) -> Iterator[tuple[Markup, str]]:
     for parameter in parameters_of(finding.points):
         lines = lines_at_best(finding, parameter)
         if lines:
-            yield (
-                f"<figure>{charts.along(finding, lines)}"
-                f"<figcaption>{escape(_valleys_text(lines))}</figcaption></figure>"
-            )
+            yield Markup(charts.along(finding, lines)), _valleys_text(lines)
 
 
-def _section(finding: Finding) -> str:
+def _key(finding: Finding) -> dict[str, object]:
+    """One kind of call: default against best, and its pictures."""
+    best = finding.best
     failed = [point for point in finding.points if point.failed]
     facts = [
         counted(len(finding.points), "point"),
-        f"default {setting_text(finding.best.default)}",
-        f"best {setting_text(finding.best.setting)}",
+        f"default {setting_text(best.default)}",
+        f"best {setting_text(best.setting)}",
     ]
     if failed:
         facts.append(f"{counted(len(failed), 'setting')} refused: {failed[0].failed}")
-    pictures = (
-        "\n".join(_pictures(finding)) or "<p class=muted>One setting: there is no choice.</p>"
-    )
-    return (
-        f'<section id="{_anchor(finding)}"><h2>{escape(key_text(finding.key))}</h2>'
-        f"<p class=muted>{escape('; '.join(facts))}</p>"
-        f"<div class=charts>{pictures}</div></section>"
-    )
+    return {
+        "anchor": _anchor(finding), "calls": key_text(finding.key), "gain": finding.gain,
+        "default": time_text(finding.default_us), "best": time_text(finding.best_us),
+        "change": change_text(best.setting, best.default), "facts": "; ".join(facts),
+        "pictures": list(_pictures(finding)),
+    }  # fmt: skip
 
 
 def _verdict(found: Sequence[Finding]) -> str:
@@ -90,25 +70,15 @@ def _verdict(found: Sequence[Finding]) -> str:
 
 
 def render(points: list[Point], source: str) -> str:
-    """The page. Everything that is not ours is escaped."""
+    """The page."""
     found = findings.find(points)
     places = dict.fromkeys(
         f"{p.summary or 'place not known'}, {counted(p.ranks, 'rank')} on "
         f"{counted(p.hosts, 'host')}"
         for p in points
     )
-    proofs = (
-        _row((escape(one.parameter), str(one.single), str(one.several), escape(one.text)))
-        for one in evidence(found)
-    )
-    template = Template(
-        resources.files("hetccl.tune").joinpath("report.html").read_text(encoding="utf-8")
-    )
-    return template.substitute(
-        subtitle=escape(f"{counted(len(points), 'point')} of {source}; {'; '.join(places)}"),
-        verdict=escape(_verdict(found)),
-        comparison="\n".join(map(_comparison, found)),
-        evidence="\n".join(proofs),
-        sections="\n".join(map(_section, found)),
-        footer=escape(f"Written by hetccl tune on {time.strftime('%Y-%m-%d at %H:%M')}."),
-    )
+    return pages.render(
+        "tune", "tune/report.html", heading="What tuning found",
+        subtitle=f"{counted(len(points), 'point')} of {source}; {'; '.join(places)}",
+        verdict=_verdict(found), keys=[_key(one) for one in found], evidence=evidence(found),
+    )  # fmt: skip
