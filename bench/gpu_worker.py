@@ -263,7 +263,7 @@ class HetcclCApi(CApi):
         """A collective, with the types of its arguments."""
         from hetccl import _lib
 
-        return _lib.library().function(f"hetccl{name}")
+        return _lib.library().functions[f"hetccl{name}"]
 
     def end(self) -> Answer:
         """Leaves both."""

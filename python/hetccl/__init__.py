@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 from hetccl._groups import group
-from hetccl._lib import HetcclError, encoded_bytes, version
+from hetccl._lib import HetcclError, encoded_bytes, step, unique_id, version
 from hetccl._operators import PreMulSum
 from hetccl._streams import Stream
-from hetccl.communicator import Communicator, step, unique_id
+from hetccl.communicator import Communicator
 from hetccl.endpoint import Endpoint
 from hetccl.gradients import Residuals, compress_gradients
 from hetccl.launchers.placement import Placement, RendezvousError, find_placement

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,18 +27,20 @@ _KINDS = {"i": "int", "u": "uint", "f": "float"}
 # DLTensor of dlpack.h, which a DLManagedTensor begins with: data, device (type and number), number
 # of dimensions, type (code, bits, lanes), shape, strides, offset in bytes.
 _TENSOR = struct.Struct("=QiiiBBHQQQ")
+_HOST_DEVICES = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
 class Foreign(NamedTuple):
-    """Contiguous memory of an object's. `dtype` is None where hetccl has no such type; `held` keeps
-    the memory alive."""
+    """Contiguous memory of an object's. `dtype` is None where hetccl has no such type; `is_host` is
+    False where only a device reads it; `held` keeps the memory alive."""
 
     address: int
     bytes: int
     dtype: DataType | None
     is_read_only: bool
+    is_host: bool
     held: object
 
 
@@ -63,7 +67,7 @@ def _numbers(address: int, count: int) -> tuple[int, ...]:
 def _by_dlpack(array: Any) -> Foreign:
     capsule = array.__dlpack__()
     raw = ctypes.string_at(_get_pointer(capsule, b"dltensor"), _TENSOR.size)
-    data, _, _, ndim, code, bits, lanes, shape, strides, offset = _TENSOR.unpack(raw)
+    data, device, _, ndim, code, bits, lanes, shape, strides, offset = _TENSOR.unpack(raw)
     lengths = _numbers(shape, ndim)
     count = math.prod(lengths)
     if strides and count:
@@ -73,7 +77,8 @@ def _by_dlpack(array: Any) -> Foreign:
                 raise _refuse_gaps()
             expected *= lengths[n]
     size = count * ((bits * lanes + 7) // 8)
-    return Foreign(data + offset, size, _number_of(code, bits, lanes), False, capsule)
+    dtype, is_host = _number_of(code, bits, lanes), device in _HOST_DEVICES
+    return Foreign(data + offset, size, dtype, False, is_host, capsule)
 
 
 def _by_cuda_array(array: Any, interface: dict[str, Any]) -> Foreign:
@@ -87,12 +92,36 @@ def _by_cuda_array(array: Any, interface: dict[str, Any]) -> Foreign:
                 raise _refuse_gaps()
             expected *= length
     dtype = DataType.__members__.get(f"{_KINDS.get(kind)}{8 * each}")
-    return Foreign(address, count * each, dtype, bool(is_read_only), array)
+    return Foreign(address, count * each, dtype, bool(is_read_only), True, array)
+
+
+def _finder_of_torch(torch: Any) -> Callable[[Any], Foreign]:
+    """Returns a way to find plain tensors of the host that is faster than DLPack."""
+    types = {getattr(torch, name): one for name, one in DataType.__members__.items()
+             if hasattr(torch, name)}  # fmt: skip
+    strided = torch.strided
+
+    def find_tensor(tensor: Any) -> Foreign:
+        dtype = types.get(tensor.dtype)
+        if dtype is None or not tensor.is_cpu or tensor.requires_grad:
+            return _by_dlpack(tensor)
+        if tensor.layout is not strided or not tensor.is_contiguous():
+            return _by_dlpack(tensor)
+        return Foreign(tensor.data_ptr(), tensor.nbytes, dtype, False, True, tensor)
+
+    return find_tensor
+
+
+# By the exact type of an array, known after its first call: ways that take less than a microsecond.
+FINDERS: dict[type, Callable[[Any], Foreign]] = {}
 
 
 def find(array: Any) -> Foreign:
     """The memory of `array`. Raises TypeError where it offers none, ValueError where it has gaps,
     and what the array raises that does not hand it out."""
+    torch = sys.modules.get("torch")
+    if torch is not None and type(array) is torch.Tensor:
+        FINDERS[torch.Tensor] = _finder_of_torch(torch)
     if hasattr(array, "__dlpack__"):
         return _by_dlpack(array)
     interface = getattr(array, "__cuda_array_interface__", None)

@@ -18,15 +18,7 @@ class _Noted(threading.local):
         self.calls: list[Callable[[], None]] = []
 
 
-_noted = _Noted()
-
-
-def call(one: Callable[[], None]) -> None:
-    """Calls at once, or when this thread's group ends."""
-    if _noted.groups:
-        _noted.calls.append(one)
-    else:
-        one()
+noted = _Noted()
 
 
 @contextmanager
@@ -37,15 +29,15 @@ def group() -> Iterator[None]:
     Groups may nest: the outermost one makes the calls; where one of them is wrong, it makes none.
     An exception that leaves the block drops them.
     """
-    _noted.groups += 1
+    noted.groups += 1
     try:
         yield
-        if _noted.groups == 1:
-            _make(_noted.calls)
+        if noted.groups == 1:
+            _make(noted.calls)
     finally:
-        _noted.groups -= 1
-        if _noted.groups == 0:
-            _noted.calls = []
+        noted.groups -= 1
+        if noted.groups == 0:
+            noted.calls = []
 
 
 def _make(calls: list[Callable[[], None]]) -> None:

@@ -62,6 +62,11 @@ class DataType(IntEnum):
         """Size of one element."""
         return int(re.findall(r"\d+", self.name)[0]) // 8
 
+    @functools.cached_property
+    def argument(self) -> c_int:
+        """The type as an argument, which ctypes passes faster than an enum."""
+        return c_int(self)
+
 
 class RedOp(IntEnum):
     """hetcclRedOp_t's built-in operators."""
@@ -390,9 +395,12 @@ class Library:
             raise ImportError(
                 f"cannot load {path}: {error}. Reinstall hetccl, or run this outside its sources"
             ) from error
+        # The functions of PROTOTYPES themselves, for callers to whom a microsecond matters.
+        self.functions: dict[str, Callable[..., int]] = {}
         for name, arguments in PROTOTYPES.items():
             getattr(self._dll, name).argtypes = arguments
             getattr(self._dll, name).restype = c_int
+            self.functions[name] = getattr(self._dll, name)
         for name, arguments in TEXTS.items():
             getattr(self._dll, name).argtypes = arguments
             getattr(self._dll, name).restype = c_char_p
@@ -408,18 +416,13 @@ class Library:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function of PROTOTYPES."""
-        code = getattr(self._dll, name)(*arguments)
+        code = self.functions[name](*arguments)
         if code:
             raise self.error(code)
 
-    def function(self, name: str) -> Callable[..., int]:
-        """A function of PROTOTYPES itself, for those to whom a call's microsecond matters."""
-        found: Callable[..., int] = getattr(self._dll, name)
-        return found
-
     def result(self, name: str, *arguments: Any) -> int:
         """Calls a function of PROTOTYPES and returns its result, for those that may not be done."""
-        return int(getattr(self._dll, name)(*arguments))
+        return self.functions[name](*arguments)
 
 
 @functools.cache
@@ -437,6 +440,24 @@ def version() -> tuple[int, int, int]:
     code = c_int()
     library().call("hetcclGetVersion", ctypes.byref(code))
     return code.value // 10000, code.value // 100 % 100, code.value % 100
+
+
+def unique_id() -> bytes:
+    """Where the ranks of one communicator meet, with the secret that admits them.
+
+    Carry it to every rank by a channel that nobody else can read. This process must live as long
+    as the communicator.
+    """
+    raw = UniqueId()
+    library().call("hetcclGetUniqueId", ctypes.byref(raw))
+    return bytes(raw)
+
+
+def step() -> None:
+    """The program has finished a step. With ``HETCCL_TUNE=step`` settings are searched with which
+    steps are short; PyTorch's optimizers call it by themselves then. See hetcclStep.
+    """
+    library().call("hetcclStep")
 
 
 def encoded_bytes(count: int, encoding: str) -> int:

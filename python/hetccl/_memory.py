@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import ctypes
+from struct import calcsize
 from typing import Any
 
 from hetccl import _foreign
 from hetccl._lib import DataType, encoded_bytes
 
-# By name and by struct's code: looked up in every call.
 DATA_TYPES = dict(DataType.__members__)
-_FORMATS = {"e": DataType.float16, "f": DataType.float32, "d": DataType.float64}
+_NAMED = {name: (one, one.bytes) for name, one in DATA_TYPES.items()}
+_KINDS = {"efd": "float", "bhilq": "int", "BHILQ": "uint"}
+# By a memoryview's format: native sizes and, behind "=", standard ones.
+_FORMATS = {
+    order + code: _NAMED[f"{kind}{8 * calcsize(order + code)}"]
+    for codes, kind in _KINDS.items()
+    for code in codes
+    for order in ("", "@", "=")
+}
+FOREIGN_DEVICE = (
+    "the buffer is in a device's memory, and this communicator is the host's: make one with "
+    'device=, such as "cuda:0"'
+)
+_from_buffer = ctypes.c_char.from_buffer
+_NOTHING = _from_buffer(bytearray(1))
 
 
 class Memory:
-    """A contiguous buffer's address, element type and count; keeps the buffer alive."""
+    """A contiguous buffer's address, element type and count; keeps the buffer alive. `is_host` is
+    False where DLPack says that a device alone reads it."""
+
+    __slots__ = ("_held", "address", "count", "dtype", "is_host")
 
     def __init__(
         self, buffer: Any, dtype: str | None, writable: bool, name: str = "the buffer that receives"
     ) -> None:
+        # Every call of a collective comes here once or twice: no lookup that can be saved.
+        finder = _foreign.FINDERS.get(type(buffer))
+        if finder is not None:
+            self._take(finder(buffer), dtype, writable, name)
+            return
         try:
             view = memoryview(buffer)
         except TypeError:
@@ -26,49 +48,48 @@ class Memory:
             return
         if not view.c_contiguous:
             raise ValueError("the buffer is not contiguous: copy it first")
-        if view.readonly and writable:
-            raise ValueError(f"{name} is read-only")
-        self.dtype = _data_type(view, dtype)
-        self.count = self._count(view.nbytes)
-        flat = bytearray(view) if view.readonly else view.cast("B") if view.nbytes else bytearray()
-        self._memory = (ctypes.c_char * view.nbytes).from_buffer(flat)
-        self.address = ctypes.addressof(self._memory)
+        if view.readonly:
+            if writable:
+                raise ValueError(f"{name} is read-only")
+            view = memoryview(bytearray(view))
+        self.is_host = True
+        known = _FORMATS.get(view.format) if dtype is None else _named(dtype)
+        if known is None:
+            raise TypeError(
+                f"elements of format {view.format!r} cannot be reduced or sent: pass dtype="
+            )
+        self.dtype, each = known
+        size = view.nbytes
+        self.count = size // each
+        if self.count * each != size:
+            raise self._odd(size)
+        self._held: Any = _from_buffer(view) if size else _NOTHING
+        self.address = ctypes.addressof(self._held)
 
     def _take(
         self, found: _foreign.Foreign, dtype: str | None, writable: bool, name: str
     ) -> None:  # fmt: skip
         """The memory of another library's array."""
-        if found.is_read_only and writable:
+        self.address, size, named, is_read_only, self.is_host, self._held = found
+        if is_read_only and writable:
             raise ValueError(f"{name} is read-only")
-        named = found.dtype if dtype is None else _named(dtype)
+        if dtype is not None:
+            named = _named(dtype)[0]
         if named is None:
             raise TypeError("elements of this type cannot be reduced or sent: pass dtype=")
-        self.dtype, self.address, self._held = named, found.address, found.held
-        self.count = self._count(found.bytes)
+        self.dtype = named
+        self.count = size // named.bytes
+        if self.count * named.bytes != size:
+            raise self._odd(size)
 
-    def _count(self, size: int) -> int:
-        if size % self.dtype.bytes:
-            raise ValueError(f"{size} bytes are no whole number of {self.dtype.name}")
-        return size // self.dtype.bytes
+    def _odd(self, size: int) -> ValueError:
+        return ValueError(f"{size} bytes are no whole number of {self.dtype.name}")
 
 
-def _named(dtype: str) -> DataType:
-    if dtype not in DATA_TYPES:
+def _named(dtype: str) -> tuple[DataType, int]:
+    if dtype not in _NAMED:
         raise ValueError(f"{dtype!r} is none of {', '.join(DATA_TYPES)}")
-    return DATA_TYPES[dtype]
-
-
-def _data_type(view: memoryview, dtype: str | None) -> DataType:
-    if dtype is not None:
-        return _named(dtype)
-    code = view.format.lstrip("@=")
-    if code in _FORMATS:
-        return _FORMATS[code]
-    if len(code) == 1 and code in "bhilq":
-        return DATA_TYPES[f"int{8 * view.itemsize}"]
-    if len(code) == 1 and code in "BHILQ":
-        return DATA_TYPES[f"uint{8 * view.itemsize}"]
-    raise TypeError(f"elements of format {view.format!r} cannot be reduced or sent: pass dtype=")
+    return _NAMED[dtype]
 
 
 def check_codes(codes: Memory, plain: Memory, encoding: str) -> None:

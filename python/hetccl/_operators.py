@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_int
 
 from hetccl._lib import RedOp
 
-_RED_OPS = dict(RedOp.__members__)  # looked up in every call
+# Looked up in every call; ctypes passes its own integers faster than an enum.
+_RED_OPS = {name: c_int(one) for name, one in RedOp.__members__.items()}
 
 
 class PreMulSum:
@@ -30,10 +32,11 @@ class PreMulSum:
         self.close()
 
 
-def number_of(op: str | PreMulSum) -> int:
+def number_of(op: str | PreMulSum) -> int | c_int:
     """The operator as the C API takes it."""
     if isinstance(op, PreMulSum):
         return op._number
-    if op not in _RED_OPS:
-        raise ValueError(f"{op!r} is none of {', '.join(_RED_OPS)}")
-    return _RED_OPS[op]
+    try:
+        return _RED_OPS[op]
+    except KeyError:
+        raise ValueError(f"{op!r} is none of {', '.join(_RED_OPS)}") from None

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from hetccl import _groups, _lib
 from hetccl._elements import pack
 from hetccl._lib import Residence, Result
-from hetccl._memory import DATA_TYPES, Memory, check_codes, check_tag, read_residual
+from hetccl._memory import DATA_TYPES, FOREIGN_DEVICE, Memory, check_codes, check_tag, read_residual
 from hetccl._operators import PreMulSum, number_of
 from hetccl._stats import CommStats
 from hetccl._streams import Stream
-
-
-def unique_id() -> bytes:
-    """Where the ranks of one communicator meet, with the secret that admits them.
-
-    Carry it to every rank by a channel that nobody else can read. This process must live as long
-    as the communicator.
-    """
-    raw = _lib.UniqueId()
-    _lib.library().call("hetcclGetUniqueId", ctypes.byref(raw))
-    return bytes(raw)
-
-
-def step() -> None:
-    """The program has finished a step. With ``HETCCL_TUNE=step`` settings are searched with which
-    steps are short; PyTorch's optimizers call it by themselves then. See hetcclStep.
-    """
-    _lib.library().call("hetcclStep")
 
 
 def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int | None]:
@@ -83,6 +65,7 @@ class Communicator:
         self._library = _lib.library()
         self._comm = ctypes.c_void_p()
         self._place: tuple[int, int] | None = (rank, size)
+        self._on_host = device in (None, "", "host")
         major, minor, patch = _lib.version()
         config = _lib.Config(
             size=ctypes.sizeof(_lib.Config),
@@ -155,8 +138,7 @@ class Communicator:
         """
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
-        held = read_residual(residual, source, dtype)
-        self._reduce("hetcclAllReduce", source, target, held, op, stream)
+        self._reduce("hetcclAllReduce", source, target, residual, dtype, op, stream)
 
     def reduce_scatter(
         self,
@@ -179,12 +161,12 @@ class Communicator:
                 raise ValueError("a call with counts is never encoded: leave out residual")
             lengths = self._counts("counts", counts, source)
             self._expect(target, counts[self.rank])
-            uneven = (source.address, lengths, None, target.address, source.dtype, number_of(op))
+            kinds = (source.dtype.argument, number_of(op))
+            uneven = (source.address, lengths, None, target.address, *kinds)
             self._run("hetcclReduceScatterV", uneven, stream, source, target)
             return
         self._expect(source, target.count * self.size)
-        held = read_residual(residual, source, dtype)
-        self._reduce("hetcclReduceScatter", source, target, held, op, stream)
+        self._reduce("hetcclReduceScatter", source, target, residual, dtype, op, stream)
 
     def all_gather(
         self,
@@ -203,11 +185,11 @@ class Communicator:
         if counts is not None:
             lengths = self._counts("counts", counts, target)
             self._expect(source, counts[self.rank])
-            uneven = (*_ends(source, target), lengths, None, source.dtype)
+            uneven = (*_ends(source, target), lengths, None, source.dtype.argument)
             self._run("hetcclAllGatherV", uneven, stream, source, target)
             return
         self._expect(target, source.count * self.size)
-        arguments = (*_ends(source, target), source.count, source.dtype)
+        arguments = (*_ends(source, target), source.count, source.dtype.argument)
         self._run("hetcclAllGather", arguments, stream, source, target)
 
     def broadcast(
@@ -221,7 +203,7 @@ class Communicator:
         """recv[i] = root's send[i]; in place without `recv`."""
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
-        arguments = (*_ends(source, target), source.count, source.dtype, root)
+        arguments = (*_ends(source, target), source.count, source.dtype.argument, root)
         self._run("hetcclBroadcast", arguments, stream, source, target)
 
     def reduce(
@@ -242,8 +224,9 @@ class Communicator:
             source, target = self._pair(send, recv, dtype)
             self._expect(target, source.count)
         else:
-            source = Memory(send, dtype, writable=False)
-        arguments = (*_ends(source, target), source.count, source.dtype, number_of(op), root)
+            source = Memory(send, dtype, False)
+        kinds = (source.dtype.argument, number_of(op))
+        arguments = (*_ends(source, target), source.count, *kinds, root)
         self._run("hetcclReduce", arguments, stream, source, target)
 
     def gather(
@@ -255,11 +238,11 @@ class Communicator:
         stream: Stream | None = None,
     ) -> None:
         """On the root recv[r * len(send) + i] = rank r's send[i]; others pass no `recv`."""
-        source, target = Memory(send, dtype, writable=False), None
+        source, target = Memory(send, dtype, False), None
         if self.rank == root:
             source, target = self._pair(send, recv, dtype)
             self._expect(target, source.count * self.size)
-        arguments = (*_ends(source, target), source.count, source.dtype, root)
+        arguments = (*_ends(source, target), source.count, source.dtype.argument, root)
         self._run("hetcclGather", arguments, stream, source, target)
 
     def scatter(
@@ -271,11 +254,11 @@ class Communicator:
         stream: Stream | None = None,
     ) -> None:
         """recv[i] = root's send[rank * len(recv) + i]; others pass None for `send`."""
-        source, target = None, Memory(recv, dtype, writable=True)
+        source, target = None, Memory(recv, dtype, True)
         if self.rank == root:
             source, target = self._pair(send, recv, dtype)
             self._expect(source, target.count * self.size)
-        arguments = (*_ends(source, target), target.count, target.dtype, root)
+        arguments = (*_ends(source, target), target.count, target.dtype.argument, root)
         self._run("hetcclScatter", arguments, stream, source, target)
 
     def all_to_all(
@@ -296,14 +279,14 @@ class Communicator:
         if send_counts is None and recv_counts is None:
             self._expect(target, source.count)
             self._expect(source, source.count // self.size * self.size)
-            arguments = (*_ends(source, target), source.count // self.size, source.dtype)
+            arguments = (*_ends(source, target), source.count // self.size, source.dtype.argument)
             self._run("hetcclAllToAll", arguments, stream, source, target)
             return
         if send_counts is None or recv_counts is None:
             raise ValueError("pass send_counts and recv_counts, or neither")
         out = self._counts("send_counts", send_counts, source)
         into = self._counts("recv_counts", recv_counts, target)
-        uneven = (source.address, out, None, target.address, into, None, source.dtype)
+        uneven = (source.address, out, None, target.address, into, None, source.dtype.argument)
         self._run("hetcclAllToAllV", uneven, stream, source, target)
 
     def send(
@@ -318,8 +301,8 @@ class Communicator:
 
         Messages from one rank to another arrive in the order of the calls.
         """
-        source = Memory(send, dtype, writable=False)
-        arguments = (source.address, source.count, source.dtype, peer, check_tag(tag))
+        source = Memory(send, dtype, False)
+        arguments = (source.address, source.count, source.dtype.argument, peer, check_tag(tag))
         self._run("hetcclSendTag", arguments, stream, source)
 
     def recv(
@@ -331,8 +314,8 @@ class Communicator:
         tag: int = 0,
     ) -> None:
         """Receives what rank `peer` sends under the same `tag`."""
-        target = Memory(recv, dtype, writable=True)
-        arguments = (target.address, target.count, target.dtype, peer, check_tag(tag))
+        target = Memory(recv, dtype, True)
+        arguments = (target.address, target.count, target.dtype.argument, peer, check_tag(tag))
         self._run("hetcclRecvTag", arguments, stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:
@@ -370,10 +353,8 @@ class Communicator:
 
         Communicates nothing, and begins at once, also within a group.
         """
-        plain, coded = Memory(source, dtype, writable=False), Memory(codes, "uint8", writable=True)
-        check_codes(coded, plain, encoding)
-        arguments = (*_ends(plain, coded), plain.count, plain.dtype, encoding.encode())
-        self._run_now("hetcclEncode", arguments, stream, (plain, coded))
+        plain, coded = Memory(source, dtype, False), Memory(codes, "uint8", True)
+        self._recode("hetcclEncode", (plain, coded), plain, encoding, stream)
 
     def decode(
         self,
@@ -384,10 +365,21 @@ class Communicator:
         stream: Stream | None = None,
     ) -> None:
         """Decodes what `encode` made of as many elements as `target` has; `dtype` is `target`'s."""
-        coded, plain = Memory(codes, "uint8", writable=False), Memory(target, dtype, writable=True)
-        check_codes(coded, plain, encoding)
-        arguments = (*_ends(coded, plain), plain.count, plain.dtype, encoding.encode())
-        self._run_now("hetcclDecode", arguments, stream, (coded, plain))
+        coded, plain = Memory(codes, "uint8", False), Memory(target, dtype, True)
+        self._recode("hetcclDecode", (coded, plain), plain, encoding, stream)
+
+    def _recode(
+        self,
+        name: str,
+        ends: tuple[Memory, Memory],
+        plain: Memory,
+        encoding: str,
+        stream: Stream | None,
+    ) -> None:
+        check_codes(ends[0] if plain is ends[1] else ends[1], plain, encoding)
+        self._check(ends)
+        arguments = (*_ends(*ends), plain.count, plain.dtype.argument, encoding.encode())
+        self._run_now(name, arguments, stream, ends)
 
     def check(self) -> None:
         """Raises the first failure of asynchronous work."""
@@ -405,17 +397,11 @@ class Communicator:
 
     def topology(self) -> dict[str, Any]:
         """The graph of ranks, clusters and links that all ranks agreed on."""
-        text = ctypes.c_char_p()
-        self._call("hetcclCommGetTopology", self._comm, ctypes.byref(text))
-        graph: dict[str, Any] = json.loads(text.value or b"{}")
-        return graph
+        return self._describe("hetcclCommGetTopology")
 
     def tuning(self) -> dict[str, Any]:
         """The state of tuning: see hetcclCommGetTuning for the fields."""
-        text = ctypes.c_char_p()
-        self._call("hetcclCommGetTuning", self._comm, ctypes.byref(text))
-        known: dict[str, Any] = json.loads(text.value or b"{}")
-        return known
+        return self._describe("hetcclCommGetTuning")
 
     def tuning_space(
         self,
@@ -431,19 +417,8 @@ class Communicator:
         start is the default. "encoding" is how the call is encoded between clusters, "" if it is
         not: tuning leaves encoded calls alone. ``count`` as the collective's own method counts it.
         """
-        text = ctypes.c_char_p()
-        self._call(
-            "hetcclCommGetTuningSpace",
-            self._comm,
-            collective.encode(),
-            count,
-            DATA_TYPES[dtype],
-            number_of(op),
-            root,
-            ctypes.byref(text),
-        )
-        space: dict[str, Any] = json.loads(text.value or b"{}")
-        return space
+        call = (collective.encode(), count, DATA_TYPES[dtype], number_of(op), root)
+        return self._describe("hetcclCommGetTuningSpace", *call)
 
     def set_tuning(self, key: dict[str, Any], setting: dict[str, Any]) -> None:
         """From the next call on, collectives of ``key`` use ``setting``, and no search changes it.
@@ -458,10 +433,7 @@ class Communicator:
 
         Thread-safe: ask it while a collective hangs. See hetcclCommDump for the fields.
         """
-        text = ctypes.c_char_p()
-        self._call("hetcclCommDump", self._comm, ctypes.byref(text))
-        dumped: dict[str, Any] = json.loads(text.value or b"{}")
-        return dumped
+        return self._describe("hetcclCommDump")
 
     def finalize(self) -> None:
         """Waits for enqueued work, within its deadlines, and says goodbye to the other ranks; in
@@ -485,12 +457,7 @@ class Communicator:
     def __enter__(self) -> Communicator:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *raised: object) -> None:
         if kind is None:
             self.destroy()
         else:
@@ -499,10 +466,9 @@ class Communicator:
     def _pair(self, send: Any, recv: Any, dtype: str | None) -> tuple[Memory, Memory]:
         """Both buffers; equal when the call is in place."""
         if recv is None or recv is send:
-            both = Memory(send, dtype, writable=True)
-            return both, both
-        source, target = Memory(send, dtype, writable=False), Memory(recv, dtype, writable=True)
-        if source.dtype != target.dtype:
+            return (both := Memory(send, dtype, True)), both
+        source, target = Memory(send, dtype, False), Memory(recv, dtype, True)
+        if source.dtype is not target.dtype:
             raise TypeError(f"{source.dtype.name} cannot be received as {target.dtype.name}")
         return source, target
 
@@ -518,17 +484,19 @@ class Communicator:
         name: str,
         source: Memory,
         target: Memory,
-        residual: Memory | None,
+        residual: Any,
+        dtype: str | None,
         op: str | PreMulSum,
         stream: Stream | None,
     ) -> None:
         """A reduction whose result is `target` on every rank, with a residual unless it is None."""
-        ends, rest = _ends(source, target), (target.count, source.dtype, number_of(op))
-        if residual is None:
-            self._run(name, (*ends, *rest), stream, source, target)
+        rest = (target.count, source.dtype.argument, number_of(op))
+        held = read_residual(residual, source, dtype)
+        if held is None:
+            self._run(name, (source.address, target.address, *rest), stream, source, target)
             return
-        arguments = (*ends, residual.address, *rest)
-        self._run(f"{name}WithResidual", arguments, stream, source, target, residual)
+        arguments = (source.address, target.address, held.address, *rest)
+        self._run(f"{name}WithResidual", arguments, stream, source, target, held)
 
     def _run(
         self,
@@ -538,8 +506,12 @@ class Communicator:
         *memories: Memory | None,
     ) -> None:
         """Calls, or within a group notes, what works on `memories`."""
-        self._alive()
-        _groups.call(lambda: self._run_now(name, arguments, stream, memories))
+        self._check(memories)
+        if _groups.noted.groups:
+            call = functools.partial(self._run_now, name, arguments, stream, memories)
+            _groups.noted.calls.append(call)
+        else:
+            self._run_now(name, arguments, stream, memories)
 
     def _run_now(
         self,
@@ -548,8 +520,11 @@ class Communicator:
         stream: Stream | None,
         memories: tuple[Memory | None, ...],
     ) -> None:
-        self._call(name, *arguments, self._comm, stream._handle if stream else None)
-        if stream:
+        handle = None if stream is None else stream._handle
+        code = self._library.functions[name](*arguments, self._comm, handle)
+        if code:
+            raise self._library.error(code)
+        if stream is not None:
             stream._kept += memories
 
     def _counts(self, name: str, counts: Sequence[int], memory: Memory) -> ctypes.Array[Any]:
@@ -577,6 +552,13 @@ class Communicator:
             raise self._library.error(failure.value)
         return failure.value
 
+    def _describe(self, name: str, *arguments: Any) -> dict[str, Any]:
+        """The JSON that a function gives."""
+        text = ctypes.c_char_p()
+        self._call(name, self._comm, *arguments, ctypes.byref(text))
+        described: dict[str, Any] = json.loads(text.value or b"{}")
+        return described
+
     def _start(self, name: str, *arguments: Any) -> None:
         """Calls what may go on in the background."""
         code = self._library.result(name, *arguments)
@@ -587,6 +569,7 @@ class Communicator:
         """A communicator of some of this one's ranks, as the function makes it."""
         part = Communicator.__new__(Communicator)
         part._library, part._comm, part._place = self._library, ctypes.c_void_p(), None
+        part._on_host = self._on_host
         self._alive()
         part._start(name, self._comm, *arguments, ctypes.byref(part._comm), None, *flags)
         return part
@@ -594,6 +577,15 @@ class Communicator:
     def _alive(self) -> None:
         if not self._comm:
             raise ValueError("this communicator has been destroyed or aborted")
+
+    def _check(self, memories: tuple[Memory | None, ...]) -> None:
+        """Raises if there is no communicator, or if its calls cannot work on `memories`."""
+        if not self._comm:
+            self._alive()
+        if self._on_host:
+            for one in memories:
+                if one is not None and not one.is_host:
+                    raise ValueError(FOREIGN_DEVICE)
 
     def _call(self, name: str, *arguments: Any) -> None:
         self._alive()

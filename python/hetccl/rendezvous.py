@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hetccl import files
-from hetccl._lib import UniqueId
-from hetccl.communicator import Communicator, unique_id
+from hetccl._lib import UniqueId, unique_id
+from hetccl.communicator import Communicator
 from hetccl.launchers.board import share
 from hetccl.launchers.placement import RendezvousError, Service, find_placement
 

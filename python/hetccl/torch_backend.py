@@ -127,7 +127,7 @@ def _mark_steps() -> None:
     """Has every step of an optimizer count as a step of the program (hetccl.step)."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from hetccl.communicator import step
+    from hetccl._lib import step
 
     register_optimizer_step_post_hook(lambda *_: step())
 

@@ -2,11 +2,13 @@
 
 import ctypes
 import gc
+import struct
 import weakref
 
 import pytest
 from ranks import run_ranks
 
+from hetccl import Communicator, encoded_bytes, unique_id
 from hetccl._lib import DataType
 from hetccl._memory import Memory
 
@@ -64,7 +66,10 @@ def test_an_array_lives_as_long_as_its_buffer():
     del found
     gc.collect()
     assert alive() is None
-    assert type(Memory(torch.zeros(4), None, writable=True)._held).__name__ == "PyCapsule"
+    tensor = torch.zeros(4)
+    assert Memory(tensor, None, writable=True)._held is tensor
+    other = torch.nn.Parameter(tensor, requires_grad=False)  # by DLPack
+    assert type(Memory(other, None, writable=True)._held).__name__ == "PyCapsule"
 
 
 @pytest.mark.parametrize(
@@ -91,3 +96,39 @@ def test_elements_of_another_type_are_taken_by_name():
     assert Memory(CudaArray(4, strides=(4,)), None, writable=True).count == 4
     assert Memory(torch.zeros(0), None, writable=True).count == 0
     assert Memory(torch.zeros(1, 5, 1).expand(1, 5, 1), None, writable=True).count == 5
+
+
+class OnDevice:
+    """A tensor whose DLPack says that it is on a device: kDLCUDA, number 1."""
+
+    def __init__(self):
+        self._tensor = torch.zeros(4)
+
+    def __dlpack__(self):
+        capsule = self._tensor.__dlpack__()
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        ctypes.memmove(get(capsule, b"dltensor") + 8, struct.pack("=ii", 2, 1), 8)
+        return capsule
+
+
+def test_a_host_refuses_a_devices_memory():
+    comm = Communicator(unique_id(), 0, 1)
+    codes = bytearray(64)
+    for call in (
+        lambda: comm.all_reduce(OnDevice()),
+        lambda: comm.send(OnDevice(), 0),
+        lambda: comm.all_gather(OnDevice(), torch.zeros(4)),
+        lambda: comm.encode(OnDevice(), codes[: encoded_bytes(4, "int8")], "int8"),
+        lambda: comm.split(0).broadcast(OnDevice()),
+    ):
+        with pytest.raises(ValueError, match="is in a device's memory, and this communicator"):
+            call()
+    comm.destroy()
+
+
+def test_tensors_that_dlpack_refuses_are_refused():
+    for tensor in (torch.zeros(4, requires_grad=True), torch.eye(4).to_sparse()):
+        Memory(torch.zeros(1), None, writable=True)  # its type is known now
+        with pytest.raises((BufferError, RuntimeError)):
+            Memory(tensor, None, writable=True)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from kv_caches import LATENT_ORDERS, ORDERS, TYPES, End, Model, table_of
-
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hetccl.kv import Cache, KvError, convert, describe, fold_scale, plan
@@ -201,9 +200,7 @@ def test_operations_do_not_grow_with_blocks_and_hardly_with_layers(encoding, mor
             for end in ends
         ]  # fmt: skip
         tables = [np.random.default_rng(seed).permutation(n_blocks) for seed in (0, 1)]
-        made = plan(
-            *(one.description for one in caches), *tables, (1, size - 1), encoding=encoding
-        )
+        made = plan(*(one.description for one in caches), *tables, (1, size - 1), encoding=encoding)
         staging = torch.zeros(made.packed_bytes, dtype=torch.uint8)
         with Operations() as packed:
             pack(caches[0], tables[0], made.packed, made.wire, caches[1].description, staging)

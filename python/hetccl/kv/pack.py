@@ -135,28 +135,29 @@ class _Tokens:
         self._blocks: torch.Tensor | None = None
         if segment.n_tokens * 2 >= (end - begin) * size:
             self._blocks = self._send(np.array(blocks[begin:end], np.int64))
-        self._indexes: dict[Splits, tuple[torch.Tensor, ...]] = {}
+        self._indexes: dict[Splits, tuple[slice | torch.Tensor, ...]] = {}
 
     def read(self, view: torch.Tensor, layout: Layout) -> torch.Tensor:
         """Returns the tokens as [segments, tokens, heads, dim...]."""
         if self._blocks is None:
-            return view[(slice(None), *self._index(layout))]
+            return view[self._index(layout)]
         found = view.index_select(1, self._blocks)
         return found.flatten(1, 1 + len(layout.token))[:, self._kept]
 
     def write(self, view: torch.Tensor, layout: Layout, values: torch.Tensor) -> None:
         """Writes the tokens, [segments, tokens, heads, head size]."""
-        dims = view.shape[3 + len(layout.token) :]
-        view[(slice(None), *self._index(layout))] = values.unflatten(3, dims)
+        shape = (*values.shape[:3], *view.shape[3 + len(layout.token) :])
+        view[self._index(layout)] = values.reshape(shape)
 
-    def _index(self, layout: Layout) -> tuple[torch.Tensor, ...]:
-        """Returns the tokens' blocks, and their place in each dimension of a token."""
+    def _index(self, layout: Layout) -> tuple[slice | torch.Tensor, ...]:
+        """Returns an index of all segments, the tokens' blocks, and their place in each dimension
+        of a token."""
         if layout.token not in self._indexes:
             index, step = [self._table], self._size
             for count, _ in layout.token:
                 step //= count
                 index.append(self._places // step % count)
-            self._indexes[layout.token] = self._send(np.stack(index)).unbind(0)
+            self._indexes[layout.token] = (slice(None), *self._send(np.stack(index)).unbind(0))
         return self._indexes[layout.token]
 
     def _send(self, numbers: NDArray[np.int64]) -> torch.Tensor:
@@ -267,4 +268,4 @@ def _put(rows: torch.Tensor, at: int, values: torch.Tensor) -> None:
 def _take(rows: torch.Tensor, at: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Returns values of each segment's row in staging as [segments, *shape], a view."""
     size = dtype.itemsize * math.prod(shape)
-    return rows[:, at : at + size].view(dtype).unflatten(1, shape)
+    return rows[:, at : at + size].view(dtype).view(len(rows), *shape)

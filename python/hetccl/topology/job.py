@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hetccl._lib import HetcclError
-from hetccl.communicator import Communicator, unique_id
+from hetccl._lib import HetcclError, unique_id
+from hetccl.communicator import Communicator
 from hetccl.launchers.placement import RendezvousError
 from hetccl.processes import Attendance, run_processes
 from hetccl.rendezvous import exchange
