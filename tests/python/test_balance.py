@@ -2,13 +2,15 @@
 
 import itertools
 import json
+import math
 import random
 import subprocess
 import sys
 
 import pytest
+from commands import Command
 
-from hetccl.balance import BalanceError, Plan, Profile, divide_evenly, plan
+from hetccl.balance import BalanceError, Plan, Profile, divide_by_speeds, divide_evenly, plan
 from hetccl.balance.online import GAIN, Balancer, Report
 
 pytestmark = pytest.mark.smoke
@@ -169,6 +171,59 @@ def test_the_command_explains_a_plan(tmp_path):
     wrong = subprocess.run([*command, "--batch", "1"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "too small to give each of 2 ranks" in wrong.stderr.replace("\n", " ")
+
+
+def hetccl(*arguments, code=0):
+    ended = Command(*arguments).finish()
+    assert ended.returncode == code, ended.stderr
+    return ended.stdout if code == 0 else " ".join(ended.stderr.replace("│", " ").split())
+
+
+def test_a_saved_topology_of_a_job_is_read_by_balance_shard_and_parallel(tmp_path):
+    job, first = tmp_path / "job.json", tmp_path / "plan.json"
+    hetccl("topo", "--devices", "cpu,cpu", "--save", job)
+    shown = hetccl("balance", "--topology", job, "--batch", 30, "--speed", "2T", "--save", first)
+    assert "A batch of 30 samples on 2 ranks" in shown and "stated, not measured" in shown
+    assert Plan.load(first).shares == (15, 15)
+    values = json.loads(hetccl("balance", first, "--batch", 8, "--json"))
+    assert [rank["share"] for rank in values["ranks"]] == [4, 4]
+    assert values["ranks"][0]["seconds"] is None
+    assert "2 ranks, 1 host" in hetccl("shard", "1B", "--topology", job, "--memory", "64G")
+    assert "llama-8b" in hetccl(
+        "parallel", "llama-8b", "--topology", job, "--speed", "2T", "--memory", "400G"
+    )
+    wrong = hetccl("balance", "--topology", job, "--batch", 30, code=2)
+    assert "the speed of rank 0" in wrong and "--speed" in wrong
+
+
+def test_a_batch_is_divided_by_the_speeds_of_a_topologys_devices():
+    kinds = ("--layout", "A2B2", "--kind", "A=cuda:H100", "--kind", "B=hip:MI250X")
+    values = json.loads(hetccl("balance", *kinds, "--batch", 640, "--json"))
+    shares = [rank["share"] for rank in values["ranks"]]
+    assert shares[0] / shares[2] == pytest.approx(989 / 191.5, rel=0.05)
+    assert sum(shares) == 640 and shares[:2] == sorted(shares[:2], reverse=True)
+    given = json.loads(hetccl("balance", *kinds, "--batch", 60, "--speed", "1=1978T", "--json"))
+    assert given["ranks"][2]["share"] > given["ranks"][0]["share"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give the FILE of a plan, --topology FILE or --layout"),
+        (("--layout", "A2"), "give --batch"),
+        (("--layout", "A2", "--batch", "4", "--speed", "5=2T"), "there is no cluster 5"),
+        (("plan.json", "--layout", "A2"), "give a plan, which has its ranks' profiles, or"),
+    ],
+)
+def test_what_balance_cannot_divide_says_why(arguments, said):
+    assert said in hetccl("balance", *arguments, code=2)
+
+
+def test_speeds_that_are_none_are_refused():
+    for speeds in ([1.0, 0.0], [math.inf, 1.0], [1.0, -1.0]):
+        with pytest.raises(BalanceError, match="speeds are"):
+            divide_by_speeds(speeds, 8)
+    assert not divide_by_speeds([2.0, 1.0], 6).profiles[0].in_tokens(4).is_measured
 
 
 def reports(rates):

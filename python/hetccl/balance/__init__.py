@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hetccl.balance.planner import Plan, divide_evenly, plan
+from hetccl.balance.planner import Plan, divide_by_speeds, divide_evenly, plan
 from hetccl.balance.profiles import BalanceError, Profile
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "Plan",
     "Profile",
     "Step",
+    "divide_by_speeds",
     "divide_evenly",
     "plan",
     "profile",

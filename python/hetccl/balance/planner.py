@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -164,11 +165,32 @@ def plan(profiles: Sequence[Profile], batch: int, accumulation: int | None = Non
 def divide_evenly(ranks: int, batch: int, accumulation: int = 1, most: int | None = None) -> Plan:
     """Returns the plan of `ranks` equal ranks, for a job that has not been profiled.
 
-    Its profiles say one second per sample. `most` is the largest micro-batch that any rank may get,
+    Online shares move to the ranks' real speeds. `most` is the largest micro-batch that any rank may get,
     also when shares move; None for no limit. Raises BalanceError as `plan` does.
     """
     _check_count("ranks", ranks)
-    return plan([Profile(((1, 1.0),), most)] * ranks, batch, accumulation)
+    return divide_by_speeds([1.0] * ranks, batch, accumulation, most)
+
+
+def divide_by_speeds(
+    speeds: Sequence[float],
+    batch: int,
+    accumulation: int | None = None,
+    most: int | None = None,
+    devices: Sequence[str] = (),
+) -> Plan:
+    """Returns the plan of ranks whose `speeds`, in any unit, are known and not yet measured.
+
+    `devices` are the ranks' names for texts. Otherwise as `divide_evenly`.
+    """
+    if not all(0 < speed < math.inf for speed in speeds):
+        raise BalanceError(f"speeds are {list(speeds)[:20]}: they must be positive and finite")
+    names = devices or [""] * len(speeds)
+    profiles = [
+        Profile(((1, max(speeds) / speed),), most, name, is_measured=False)
+        for speed, name in zip(speeds, names, strict=True)
+    ]
+    return plan(profiles, batch, accumulation)
 
 
 def _check_count(name: str, value: int) -> None:

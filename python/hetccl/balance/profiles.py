@@ -24,7 +24,8 @@ class Profile:
     `seconds` holds pairs: a micro-batch's size in samples or tokens, and the seconds of its forward
     and backward pass without any wait for other ranks. Sizes increase. `most` is the largest
     micro-batch that the rank may get, None for no limit. `device` names the device in texts. `unit`
-    is "samples" or "tokens", whichever sizes count; "" if either may be meant.
+    is "samples" or "tokens", whichever sizes count; "" if either may be meant. Without
+    `is_measured` times are only in proportion to those of other ranks.
 
     Raises BalanceError for sizes and times that are not positive, or not in order.
     """
@@ -33,6 +34,7 @@ class Profile:
     most: int | None = None
     device: str = ""
     unit: str = ""
+    is_measured: bool = True
 
     def __post_init__(self) -> None:
         sizes = [size for size, _ in self.seconds]
@@ -83,7 +85,8 @@ class Profile:
     def in_tokens(self, length: int) -> Profile:
         """Returns this profile, of samples of `length` tokens, as one that counts tokens."""
         seconds = tuple((size * length, time) for size, time in self.seconds)
-        return Profile(seconds, self.most and self.most * length, self.device, "tokens")
+        most = self.most and self.most * length
+        return dataclasses.replace(self, seconds=seconds, most=most, unit="tokens")
 
     def in_samples(self, length: int) -> Profile:
         """Returns this profile, which counts tokens, as one of samples of `length` tokens. `most`
@@ -92,7 +95,8 @@ class Profile:
             return self
         sizes = sorted({max(1, size // length) for size, _ in self.seconds})
         seconds = tuple((size, self.time(size * length)) for size in sizes)
-        return Profile(seconds, self.most and self.most // length, self.device, "samples")
+        most = self.most and self.most // length
+        return dataclasses.replace(self, seconds=seconds, most=most, unit="samples")
 
     def to_values(self) -> dict[str, Any]:
         """Returns the profile as values for JSON."""
@@ -105,7 +109,8 @@ class Profile:
             seconds = tuple((_integer(size), float(time)) for size, time in values["seconds"])
             most = values.get("most")
             most = None if most is None else _integer(most)
-            return cls(seconds, most, str(values["device"]), str(values.get("unit", "")))
+            texts = str(values["device"]), str(values.get("unit", ""))
+            return cls(seconds, most, *texts, bool(values.get("is_measured", True)))
         except BalanceError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

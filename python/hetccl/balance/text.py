@@ -18,7 +18,10 @@ def show(plan: Plan, console: Console | None = None) -> None:
     for line in explain(plan):
         console.print(line, highlight=False, soft_wrap=True)
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("rank", "device", "share", "micro-batches", "largest", "compute", "idle"):
+    columns = ["rank", "device", "share", "micro-batches", "largest", "idle"]
+    if is_measured(plan):
+        columns.insert(5, "compute")
+    for column in columns:
         table.add_column(column, justify="left" if column == "device" else "right")
     for rank, profile in enumerate(plan.profiles):
         seconds = plan.seconds(rank)
@@ -27,9 +30,14 @@ def show(plan: Plan, console: Console | None = None) -> None:
         table.add_row(
             str(rank), profile.device or "?", str(plan.shares[rank]),
             f"{len(sizes)} of {ends}", "any" if profile.most is None else str(profile.most),
-            duration(seconds), f"{1 - seconds / plan.slowest:.1%}",
+            *([duration(seconds)] if is_measured(plan) else []), f"{1 - seconds / plan.slowest:.1%}",
         )  # fmt: skip
     console.print(table)
+
+
+def is_measured(plan: Plan) -> bool:
+    """Returns whether the plan's times are seconds on every rank."""
+    return all(profile.is_measured for profile in plan.profiles)
 
 
 def explain(plan: Plan) -> Iterator[str]:
@@ -37,8 +45,12 @@ def explain(plan: Plan) -> Iterator[str]:
     unit = (plan.unit or "samples")[:-1]
     yield (
         f"A batch of {counted(plan.batch, unit)} on {counted(plan.size, 'rank')}, in "
-        f"{plan.accumulation} micro-batch{'es' if plan.accumulation > 1 else ''} each. The slowest "
-        f"rank computes for {duration(plan.slowest)}."
+        f"{plan.accumulation} micro-batch{'es' if plan.accumulation > 1 else ''} each. "
+        + (
+            f"The slowest rank computes for {duration(plan.slowest)}."
+            if is_measured(plan)
+            else "Shares follow speeds that are stated, not measured."
+        )
     )
     full = [
         rank
@@ -64,7 +76,7 @@ def _efficiency_of_equal(plan: Plan) -> float:
 
 
 def to_values(plan: Plan) -> dict[str, Any]:
-    """Returns the plan as values for JSON, seconds included."""
+    """Returns the plan as values for JSON, seconds included where they were measured."""
     return {
         "batch": plan.batch,
         "accumulation": plan.accumulation,
@@ -74,7 +86,7 @@ def to_values(plan: Plan) -> dict[str, Any]:
                 "device": profile.device,
                 "share": plan.shares[rank],
                 "micro_batches": plan.micro_batches(rank),
-                "seconds": plan.seconds(rank),
+                "seconds": plan.seconds(rank) if is_measured(plan) else None,
             }
             for rank, profile in enumerate(plan.profiles)
         ],

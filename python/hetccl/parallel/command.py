@@ -102,6 +102,12 @@ def parse_counts(option: str, text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, text.split(",")))
 
 
+def parse_speeds(texts: list[str] | None, clusters: int) -> dict[int, float]:
+    """FLOP/s by number of the cluster, of --speed."""
+    speeds = {one: _parse_speed(said) for one, said in _by_cluster("--speed", texts).items()}
+    return _spread(speeds, clusters)
+
+
 def _by_cluster(option: str, texts: list[str] | None) -> dict[int | None, str]:
     """["0=x", "y"] as {0: "x", None: "y"}."""
     found: dict[int | None, str] = {}
@@ -154,13 +160,12 @@ def parallel(
     widths, counts = parse_counts("--data", data), parse_counts("--layers", layers)
     complete = json.loads(read_or_make(topology, topology_of(layout, hosts, kind, nic, nics,
                                                              together)))  # fmt: skip
-    clusters = range(len(complete["clusters"]))
-    speeds = {one: _parse_speed(said) for one, said in _by_cluster("--speed", speed).items()}
+    clusters = len(complete["clusters"])
     sizes = {one: parse_memory(said) for one, said in _by_cluster("--memory", memory).items()}
     try:
         described = dataclasses.replace(read_model(model), recompute=recompute)
         site = sites.read_site(
-            complete, _spread(speeds, clusters), _spread(sizes, clusters),
+            complete, parse_speeds(speed, clusters), _spread(sizes, clusters),
             parse_bandwidths(bandwidth or []),
         )  # fmt: skip
         if times is not None:
@@ -183,7 +188,7 @@ def parallel(
             made.best.strategy.save(save)
 
 
-def _spread(given: dict[int | None, _Given], clusters: range) -> dict[int, _Given]:
+def _spread(given: dict[int | None, _Given], clusters: int) -> dict[int, _Given]:
     """Gives clusters without a value of their own the one that was given for all."""
-    everywhere = {} if None not in given else dict.fromkeys(clusters, given[None])
+    everywhere = {} if None not in given else dict.fromkeys(range(clusters), given[None])
     return {**everywhere, **{one: value for one, value in given.items() if one is not None}}
