@@ -165,8 +165,8 @@ def plan(profiles: Sequence[Profile], batch: int, accumulation: int | None = Non
 def divide_evenly(ranks: int, batch: int, accumulation: int = 1, most: int | None = None) -> Plan:
     """Returns the plan of `ranks` equal ranks, for a job that has not been profiled.
 
-    Online shares move to the ranks' real speeds. `most` is the largest micro-batch that any rank may get,
-    also when shares move; None for no limit. Raises BalanceError as `plan` does.
+    Online shares move to the ranks' real speeds. `most` is the largest micro-batch that any rank
+    may get, also when shares move; None for no limit. Raises BalanceError as `plan` does.
     """
     _check_count("ranks", ranks)
     return divide_by_speeds([1.0] * ranks, batch, accumulation, most)

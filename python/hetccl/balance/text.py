@@ -30,7 +30,8 @@ def show(plan: Plan, console: Console | None = None) -> None:
         table.add_row(
             str(rank), profile.device or "?", str(plan.shares[rank]),
             f"{len(sizes)} of {ends}", "any" if profile.most is None else str(profile.most),
-            *([duration(seconds)] if is_measured(plan) else []), f"{1 - seconds / plan.slowest:.1%}",
+            *([duration(seconds)] if is_measured(plan) else []),
+            f"{1 - seconds / plan.slowest:.1%}",
         )  # fmt: skip
     console.print(table)
 
