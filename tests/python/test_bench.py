@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -320,6 +321,29 @@ def test_a_rendezvous_that_never_comes_names_the_file(tmp_path):
     (tmp_path / "short").write_bytes(b"x")
     with pytest.raises(RendezvousError, match="no unique id"):
         exchange(1, tmp_path / "short", 1)
+
+
+def test_the_log_names_clusters_cards_and_transports(tmp_path):
+    settings = {"HETCCL_TUNE": "online", "HETCCL_TUNE_FILE": str(tmp_path / "tuning.json")}
+    log = run_bench(
+        "--ranks", 4, "--clusters", 2, "-b", "1K", "-e", "1K", HETCCL_DEBUG="info", **settings
+    ).stderr
+    for line in (
+        "[rank 0] info: communicator of 4 ranks in 2 clusters is ready",
+        "[rank 0] info: cluster 0: ranks 0, 1, host, library host 1, label c0",
+        "[rank 0] info: cluster 1: ranks 2, 3, host, library host 1, label c1",
+    ):
+        assert line in log
+    for rank, others in enumerate(["2, 3", "2, 3", "0, 1", "0, 1"]):
+        own = (
+            rf"\[rank {rank}\] info: device host; cards: (\S+ \S+.*|none); \w+ to ranks {others}\n"
+        )
+        assert re.search(own, log), log
+    assert "[rank 1] info: cluster" not in log
+    settled = (
+        r"\[rank 0\] info: tuning: \d+ kinds of calls are settled, in \S+tuning.json; \d+ are not"
+    )
+    assert re.search(settled, log), log
 
 
 def test_sizes_grow_as_nccl_tests():
