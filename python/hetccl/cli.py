@@ -149,7 +149,15 @@ Collective = Annotated[
     ),
 ]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", min=1, max=512, help="Processes to start here.")
+    int | None,
+    typer.Option(
+        "--ranks",
+        "-g",
+        "--ngpus",
+        min=1,
+        max=512,
+        help="Processes to start here; a launcher's task is one rank, with -g 1, too.",
+    ),
 ]
 Clusters = Annotated[int, typer.Option(min=1, help="Split the ranks into so many clusters.")]
 Interleave = Annotated[bool, typer.Option("--interleave", help="Rank order ABAB, not AABB.")]

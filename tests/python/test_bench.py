@@ -287,12 +287,16 @@ def finish(processes):
     assert done[1].stdout == ""
 
 
-def test_ranks_of_a_launcher_meet_by_a_file(tmp_path):
+@pytest.mark.parametrize("one_each", [(), ("-g", 1)], ids=["", "-g 1"])
+def test_ranks_of_a_launcher_meet_by_a_file(tmp_path, one_each):
     meet = tmp_path / "meet"
     names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
     finish(
         start_by_launcher(
-            lambda rank: dict(zip(names, (str(rank), "2"), strict=True)), "--rendezvous", meet
+            lambda rank: dict(zip(names, (str(rank), "2"), strict=True)),
+            "--rendezvous",
+            meet,
+            *one_each,
         )
     )
     assert not meet.exists()

@@ -92,8 +92,9 @@ def run_forked(job: Job, devices: Sequence[str]) -> int:
 
 
 def run(job: Job, ranks: int | None) -> int:
-    """As a launcher's rank where one has set the environment, else `ranks` forked ones."""
-    place = find_job() if ranks is None else None
+    """As a launcher's rank where one has set the environment, also with `-g 1`, as scripts for
+    nccl-tests have it; else `ranks` forked ones."""
+    place = find_job() if ranks in (None, 1) else None
     try:
         found, devices = choice.of_job(job.devices, place, ranks, usual=4)
     except LookingError as error:
