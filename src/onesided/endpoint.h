@@ -52,6 +52,10 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
+  /// Returns the pinned memory through which pieces travel that are copied, windows apart.
+  [[nodiscard]] size_t pinned_bytes() const {
+    return device_side_.out->pinned_bytes() + device_side_.in->pinned_bytes();
+  }
   /// Description for other endpoints, to be carried there by the user: the name, the door's
   /// address, and the labelled regions.
   [[nodiscard]] std::string metadata() const;

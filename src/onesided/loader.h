@@ -1,5 +1,5 @@
-// Prepares pieces for an outbox. Pieces that the channel cannot reach, or that are short, are first
-// copied together into runs, one message each.
+// Prepares pieces for an outbox. Short pieces travel in runs, one message each. A run is a list of
+// pieces where the channel reaches them and takes lists; else they are first copied together.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class Loader {
   struct Options {
     exec::Window* window = nullptr;   ///< shared with the peer; or null
     bool reaches_device = false;      ///< the channel reaches registered device memory
-    bool packs_short = false;         ///< a message costs more than copying a short piece
+    bool takes_lists = false;         ///< the channel does
     Stager* stager = nullptr;         ///< copies pieces
     std::shared_ptr<ChunkPool> pool;  ///< buffers for copies, if there is no window
   };
@@ -47,6 +47,7 @@ class Loader {
     size_t bytes = 0;
     Frame::Way way{};
     std::vector<Outbox::Item> items;
+    Bytes data;  ///< Inline: the pieces' bytes, instead of items
   };
   /// Loads as many pieces as there is room for, all in the same way.
   Loaded load(std::span<const Piece> pieces);
@@ -54,7 +55,13 @@ class Loader {
   void rest() { staging_.rest(); }
 
  private:
+  [[nodiscard]] bool reaches(const Piece& piece) const {
+    return piece.from.is_reached(options_.reaches_device);
+  }
   [[nodiscard]] Frame::Way way_of(std::span<const Piece> pieces) const;
+  [[nodiscard]] bool copies(Frame::Way way, const Piece& first) const;
+  static Loaded load_inline(std::span<const Piece> pieces);
+  void refer(Outbox::Item& item, std::span<const Piece> run) const;
   bool place(Outbox::Item& item, Frame::Way way);
   void enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first);
 

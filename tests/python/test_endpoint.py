@@ -55,7 +55,7 @@ def test_wrong_arguments_are_named():
     with Endpoint("one", "host") as one, Endpoint("other", "host") as other:
         memory = one.register(bytearray(100))
         peer = one.connect(other.metadata())
-        with pytest.raises(hetccl.HetcclError, match="block 0: bytes 50 to 150 lie outside"):
+        with pytest.raises(hetccl.HetcclError, match="block 0: 100 bytes from byte 50 on lie outside"):
             one.put(peer, [(memory.id, 50, 1, 0, 100)])
         with pytest.raises(ValueError, match=r"must be \[n, 5\]"):
             one.put(peer, np.zeros((2, 4), np.int64))
