@@ -65,8 +65,8 @@ Status Inbox::end_frame(const OnFrame& on_frame) {
   if (!frame) return error(ErrorCode::RemoteError, "it sent a malformed frame");
   HETCCL_ASSIGN(landing_, on_frame(*frame));
   const bool has_window = options_.window != nullptr;
-  const bool no_runs = has_window && !channel_.takes_lists();
-  if ((by_window() && !has_window) || (landing_.way == Frame::Way::Runs && no_runs))
+  if ((by_window() && !has_window) || (landing_.way == Frame::Way::Runs && has_window) ||
+      (landing_.way == Frame::Way::Lists && !channel_.takes_lists()))
     return error(ErrorCode::RemoteError, "its pieces come in a way that was not agreed on");
   inline_ = std::move(frame->data);
   size_t bytes = 0;
@@ -91,13 +91,11 @@ void Inbox::post_pieces(bool* moved) {
 }
 
 Inbox::Posted Inbox::next_run() const {
-  const auto& pieces = landing_.pieces;
+  const auto pieces = std::span<const Expected>(landing_.pieces).subspan(next_);
   Posted run;
   run.first = next_;
-  run.n = landing_.way != Frame::Way::OneByOne
-              ? length_of_run(pieces, next_, [](const Expected& one) { return one.bytes; })
-              : 1;
-  for (size_t i = 0; i < run.n; ++i) run.bytes += pieces[next_ + i].bytes;
+  run.n = length_of_run(pieces, landing_.way);
+  for (const Expected& piece : pieces.first(run.n)) run.bytes += piece.bytes;
   return run;
 }
 

@@ -24,14 +24,9 @@ Frame::Way Loader::way_of(std::span<const Piece> pieces) const {
   const bool copied = !reaches(pieces.front());
   if (options_.window != nullptr && (copied || bytes >= kLeastInWindow)) return Frame::Way::Window;
   if (copied) return Frame::Way::Runs;
-  const bool short_ones = options_.takes_lists || bytes / pieces.size() < kShort;
-  return pieces.size() > 1 && short_ones ? Frame::Way::Runs : Frame::Way::OneByOne;
-}
-
-// Whether pieces like `first` are copied before they leave.
-bool Loader::copies(Frame::Way way, const Piece& first) const {
-  if (way == Frame::Way::OneByOne) return false;
-  return way == Frame::Way::Window || !options_.takes_lists || !reaches(first);
+  if (pieces.size() == 1) return Frame::Way::OneByOne;
+  if (options_.takes_lists) return Frame::Way::Lists;
+  return bytes / pieces.size() < kShort ? Frame::Way::Runs : Frame::Way::OneByOne;
 }
 
 Loader::Loaded Loader::load_inline(std::span<const Piece> pieces) {
@@ -84,13 +79,11 @@ Loader::Loaded Loader::load(std::span<const Piece> pieces) {
   pieces = pieces.first(static_cast<size_t>(other - pieces.begin()));
   loaded.way = way_of(pieces);
   if (loaded.way == Frame::Way::Inline) return load_inline(pieces);
-  const bool runs = loaded.way != Frame::Way::OneByOne;
-  const bool copied = copies(loaded.way, pieces.front());
+  const bool copied = loaded.way == Frame::Way::Runs || loaded.way == Frame::Way::Window;
   std::vector<Stager::Piece> jobs;
   size_t first = 0, copied_bytes = 0;
   while (loaded.n < pieces.size()) {
-    const size_t n =
-        runs ? length_of_run(pieces, loaded.n, [](const Piece& piece) { return piece.bytes; }) : 1;
+    const size_t n = length_of_run(pieces.subspan(loaded.n), loaded.way);
     const auto run = pieces.subspan(loaded.n, n);
     Outbox::Item item;
     for (const Piece& piece : run) item.bytes += piece.bytes;

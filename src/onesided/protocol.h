@@ -47,8 +47,9 @@ struct Frame {
   uint64_t transfer = 0;
   bool last = false;  ///< Put, Get, Data: the transfer's last frame; Done: answers a Cancel
   ErrorCode code{};   ///< Done
-  /// Put, Data: the way in which pieces arrive. Runs: see loader.h. Inline: as `data`.
-  enum class Way : uint8_t { OneByOne, Runs, Window, Inline } way{};
+  /// Put, Data: the way in which pieces arrive. Runs, Lists: several to a message (loader.h).
+  /// Inline: as `data`.
+  enum class Way : uint8_t { OneByOne, Runs, Lists, Window, Inline } way{};
   uint32_t count = 0;           ///< Data
   std::vector<Piece> pieces{};  ///< Put, Get: at most kMaxPieces
   bool notifies = false;        ///< Put, Get, in the last frame: `payload` is a notification

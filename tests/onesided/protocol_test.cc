@@ -53,7 +53,8 @@ TEST_CASE("what is no frame is refused") {
   data.data.resize(kMaxInline + 1);
   CHECK_FALSE(decode(encode(data)).has_value());
   data.data.resize(1);
-  for (const auto way : {Frame::Way::OneByOne, Frame::Way::Runs, Frame::Way::Window}) {
+  for (const auto way :
+       {Frame::Way::OneByOne, Frame::Way::Runs, Frame::Way::Lists, Frame::Way::Window}) {
     data.way = way;
     CHECK_FALSE(decode(encode(data)).has_value());
   }
