@@ -1,5 +1,6 @@
 /* Channels of the UCX adaptor over a UCX that cancels nothing until its worker ends, and then calls
- * back, as UCX does for operations that hang in a driver. The fake's clock makes 1 s of each look. */
+ * back, as UCX does for operations that hang in a driver. The fake's clock makes 1 s of each look.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,9 @@ int fake_clock(clockid_t clock, struct timespec* now) {
   return 0;
 }
 
-void look_at_guests(Transport* transport) { (void)transport; }
+void look_at_guests(Transport* transport) {
+  (void)transport;
+}
 
 ucs_status_t ucp_worker_create(ucp_context_h context, const ucp_worker_params_t* params,
                                ucp_worker_h* worker) {
@@ -69,7 +72,9 @@ ucs_status_t ucp_request_check_status(void* request) {
   (void)request;
   return UCS_INPROGRESS;
 }
-void ucp_request_free(void* request) { (void)request; }
+void ucp_request_free(void* request) {
+  (void)request;
+}
 unsigned ucp_worker_progress(ucp_worker_h worker) {
   (void)worker;
   return 0;
@@ -89,7 +94,9 @@ ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void* descriptor, voi
   fake.target = data;
   return &fake;
 }
-void ucp_am_data_release(ucp_worker_h worker, void* data) { (void)worker, (void)data; }
+void ucp_am_data_release(ucp_worker_h worker, void* data) {
+  (void)worker, (void)data;
+}
 
 int main(void) {
   static Transport transport = {.mutex = PTHREAD_MUTEX_INITIALIZER};
