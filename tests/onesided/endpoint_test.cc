@@ -15,6 +15,7 @@ const std::vector<std::pair<const char*, std::pair<Kind, Kind>>> kPairs = {
     {"one host", {{false, "a"}, {false, "a"}}},
     {"two hosts", {{false, "a"}, {false, "b"}}},
     {"two hosts, encrypted", {{false, "a", true}, {false, "b", true}}},
+    {"two hosts, no lists", {{.host = "a", .by_adaptor = true}, {.host = "b", .by_adaptor = true}}},
     {"a device and a host", {{true, "a"}, {false, "b"}}},
     {"two devices of one host", {{true, "a", false, 3}, {true, "a", false, 4}}},
     {"two devices of two hosts", {{true, "a", false, 3}, {true, "b", false, 4}}},
