@@ -362,7 +362,10 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
     HETCCL_TRY(device_side_.reserve());
   share.keep(carrier.channel->window().size());
   info.transport = options.transport;
-  options.on_over = [this] { tell_keeper(); };
+  options.on_over = [this] {
+    mailbox_.note_loss();
+    tell_keeper();
+  };
   std::shared_ptr<Link> link;
   {
     const std::lock_guard lock(mutex_);
