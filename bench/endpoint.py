@@ -1,10 +1,13 @@
 """Endpoints: blocks put and got between two processes, beside what carries them at best.
 
-    python endpoint.py [--devices host,host] [--apart] [--sizes 16384,65536,1048576]
+    python endpoint.py [--devices host,host] [--apart | --link 1gbit] [--sizes 16384,65536,1048576]
 
-`--devices`: of the two ends, "host" or "cuda:0". `--apart`: as if they were on two hosts, over TCP.
+`--devices`: of the two ends, "host" or "cuda:0". `--apart`: as if they were on two hosts, over TCP
+and loopback. `--link`: on two emulated hosts, joined by a link of that rate (root only).
 The best, of the same run: on one host a copy of memory, or a GPU's copies out and in through pinned
-memory; over TCP plain streams, as many as a channel has.
+memory; over TCP plain streams, as many as a channel has; with `--link` the link's rate.
+Short transfers stand beside a ping: 8 bytes there and back by a communicator of both ends, over the
+same transport.
 """
 
 from __future__ import annotations
@@ -15,18 +18,25 @@ import multiprocessing
 import os
 import socket
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from places import finish
 
 import hetccl
 from hetccl.endpoint import Blocks, Endpoint
+from hetccl.hosts import INTERFACE, EmulatedHosts
 
 TOTAL = 256 << 20
+TOTAL_BY_LINK = 32 << 20
 REPEATS = 5
+PINGS = 1000
+LONGEST = 600.0  # seconds
 
 
 def memory_on(device: str, size: int) -> torch.Tensor:
@@ -34,15 +44,33 @@ def memory_on(device: str, size: int) -> torch.Tensor:
     return torch.zeros(size, dtype=torch.uint8, device="cpu" if device == "host" else device)
 
 
-def serve(pipe: Connection, device: str, host: str) -> None:
+def ping(uid: bytes, rank: int) -> list[float]:
+    """Seconds of 8 bytes there and back between hosts' memories of two ranks, both in calls."""
+    data = torch.zeros(8, dtype=torch.uint8).numpy()
+    times = []
+    with hetccl.Communicator(uid, rank, 2, device="host") as communicator:
+        for _ in range(PINGS):
+            began = time.perf_counter()
+            if rank == 0:
+                communicator.send(data, 1)
+                communicator.recv(data, 1)
+            else:
+                communicator.recv(data, 0)
+                communicator.send(data, 0)
+            times.append(time.perf_counter() - began)
+    return times
+
+
+def serve(arguments: argparse.Namespace, pipe: Connection) -> None:
     """The other end: registers memory twice as long as what moves, and tells its sums."""
-    os.environ["HETCCL_HOSTID"] = host
+    device = arguments.devices.split(",")[1]
     if device != "host":
         torch.cuda.set_device(device)
     with Endpoint("decode", device) as endpoint:
-        memory = memory_on(device, 2 * TOTAL)
+        memory = memory_on(device, 2 * arguments.total)
         endpoint.register(memory, "memory")
         pipe.send(endpoint.metadata())
+        ping(pipe.recv(), 1)
         while (asked := pipe.recv()) is not None:
             value = asked
             if value >= 0:
@@ -52,9 +80,9 @@ def serve(pipe: Connection, device: str, host: str) -> None:
             pipe.send(int(memory.sum(dtype=torch.int64)))
 
 
-def rows_of(size: int, local: int, remote: int) -> Any:
+def rows_of(size: int, total: int, local: int, remote: int) -> Any:
     """Blocks of `size` bytes, every second one of either memory, the remote ones in any order."""
-    n = min(TOTAL // size, 16384)
+    n = min(total // size, 16384)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(1))
     rows = torch.zeros((n, 5), dtype=torch.int64)
     rows[:, 0], rows[:, 2], rows[:, 4] = local, remote, size
@@ -140,46 +168,74 @@ def copy_limit(devices: list[str]) -> float:
     return min(rates)
 
 
-def measure(arguments: argparse.Namespace) -> None:
+def measure(arguments: argparse.Namespace, ours: Connection) -> None:
     """Prints the table of one pair."""
     devices = arguments.devices.split(",")
-    hosts = ("a", "b") if arguments.apart else ("a", "a")
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    other = context.Process(target=serve, args=(theirs, devices[1], hosts[1]), daemon=True)
-    limit = stream_limit(4) if arguments.apart else copy_limit(devices)
-    other.start()
-    os.environ["HETCCL_HOSTID"] = hosts[0]
+    limit = arguments.limit
+    if not limit:
+        limit = stream_limit(4) if arguments.apart else copy_limit(devices)
     if devices[0] != "host":
         torch.cuda.set_device(devices[0])
     with Endpoint("prefill", devices[0]) as endpoint:
-        memory = memory_on(devices[0], 2 * TOTAL)
+        memory = memory_on(devices[0], 2 * arguments.total)
         region = endpoint.register(memory)
         peer = endpoint.connect(ours.recv())
         how = peer.state()["transport"]
-        print(f"{devices[0]} -> {devices[1]}, {how}; at best {limit / 1e9:.2f} GB/s")
+        print(f"{devices[0]} -> {devices[1]}, {how}; at best {limit / 1e9:.3f} GB/s")
         print(f"{'':6} {'block':>10} {'blocks':>7} {'GB/s':>8} {'of best':>8} {'us a block':>11}")
+        uid = hetccl.unique_id()
+        ours.send(uid)
+        round_trip = statistics.median(ping(uid, 0))
         for size in arguments.sizes:
-            rows = rows_of(size, region.id, peer.region("memory"))
+            rows = rows_of(size, arguments.total, region.id, peer.region("memory"))
             blocks, n = Blocks(endpoint, rows), len(rows)
             for kind in ("put", "get"):
                 check(kind, endpoint, peer, blocks, memory, ours, n * size)
                 took = seconds_of(functools.partial(move, endpoint, kind, peer, blocks))
                 rate = n * size / took
                 print(
-                    f"{kind:6} {size:10} {n:7} {rate / 1e9:8.2f} {rate / limit:8.2f} "
+                    f"{kind:6} {size:10} {n:7} {rate / 1e9:8.3f} {rate / limit:8.2f} "
                     f"{took / n * 1e6:11.2f}"
                 )
         one = Blocks(endpoint, [(region.id, 0, peer.region("memory"), 0, 8)])
         for kind in ("put", "get"):
             times = []
-            for _ in range(1000):
+            for _ in range(PINGS):
                 began = time.perf_counter()
                 move(endpoint, kind, peer, one)
                 times.append(time.perf_counter() - began)
-            print(f"{kind:6} {8:10} {1:7} median {statistics.median(times) * 1e6:.1f} us")
+            median = statistics.median(times)
+            print(
+                f"{kind:6} {8:10} {1:7} median {median * 1e6:.1f} us, of a ping of "
+                f"{round_trip * 1e6:.1f} us: {median / round_trip:.2f}"
+            )
         ours.send(None)
-    other.join()
+
+
+def start_ends(arguments: argparse.Namespace, hosts: EmulatedHosts | None) -> None:
+    """Runs both ends, each in a process of its own, and waits for them."""
+    own = [
+        sys.executable, __file__, f"--devices={arguments.devices}", f"--sizes={arguments.sizes}",
+        f"--total={TOTAL_BY_LINK if hosts else TOTAL}", *(["--apart"] if arguments.apart else []),
+    ]  # fmt: skip
+    workers = []
+    for end, pipe in enumerate(multiprocessing.Pipe()):
+        command = [*own, f"--end={end}", f"--pipe={pipe.fileno()}"]
+        environment = {"HETCCL_HOSTID": "ab"[end] if arguments.apart or hosts else "a"}
+        if hosts is None:
+            started = subprocess.Popen(
+                command, env={**os.environ, **environment}, pass_fds=[pipe.fileno()]
+            )
+        else:
+            rate = float(hosts.card_mbps().rpartition("=")[2]) * 1e6 / 8
+            environment["HETCCL_SOCKET_IFNAME"] = f"={INTERFACE}"
+            environment["HETCCL_CARD_MBPS"] = hosts.card_mbps()
+            started = hosts.popen(
+                end, [*command, f"--limit={rate}"], environment, pass_fds=[pipe.fileno()]
+            )
+        pipe.close()
+        workers.append(started)
+    finish(workers, "endpoints", LONGEST)
 
 
 def check(
@@ -212,12 +268,24 @@ def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--devices", default="host,host")
-    parser.add_argument("--apart", action="store_true")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--apart", action="store_true")
+    where.add_argument("--link", metavar="RATE")
     parser.add_argument("--sizes", default="16384,65536,1048576,16777216")
+    for name, kind in {"end": int, "pipe": int, "total": int, "limit": float}.items():
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)  # for its own processes
     arguments = parser.parse_args()
+    if arguments.end is None:
+        version = ".".join(map(str, hetccl.version()))
+        print(f"hetccl {version}, {os.cpu_count()} cores", flush=True)
+        if arguments.link is None:
+            start_ends(arguments, None)
+        else:
+            with EmulatedHosts(2, arguments.link) as hosts:
+                start_ends(arguments, hosts)
+        return
     arguments.sizes = [int(size) for size in arguments.sizes.split(",")]
-    print(f"hetccl {'.'.join(map(str, hetccl.version()))}, {os.cpu_count()} cores")
-    measure(arguments)
+    (serve if arguments.end else measure)(arguments, Connection(arguments.pipe))
 
 
 if __name__ == "__main__":

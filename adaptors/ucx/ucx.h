@@ -26,7 +26,7 @@ enum {
   kRedialMs = 50,
   kLingerMs = 5000,      /* time for a peer to report that it has everything */
   kLastMs = 1000,        /* the same, at the end of the process */
-  kCancelMs = 5000,      /* time for UCX to release buffers */
+  kCancelMs = 5000,      /* time for UCX to cancel operations */
   kLookMs = 1,           /* interval between looks at sockets */
   kDeafMs = 100,         /* pause of the listeners without free descriptors */
   kAheadBytes = 1 << 20, /* limit for data sent ahead of receives */
@@ -185,8 +185,10 @@ void drop_guests(Transport* transport);
 void tell(Channel* channel, Kind kind, uint64_t value);
 /* Matches arrivals with posted receives. */
 void match(Channel* channel);
-/* Frees posts and arrivals. UCX must have released them. */
-void free_messages(Channel* channel);
+/* Frees posts. The worker must have ended. */
+void free_posts(Channel* channel);
+/* Frees messages that no receive has taken. Needs the worker. */
+void free_arrivals(Channel* channel);
 /* Functions of the table, which take the mutex. */
 int post_send(void* channel, const void* data, size_t bytes);
 int post_receive(void* channel, void* data, size_t bytes);

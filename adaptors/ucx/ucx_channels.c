@@ -81,7 +81,7 @@ ucs_status_t join(Channel* channel, const Hello* theirs) {
   return ucp_ep_create(channel->worker, &params, &channel->ep);
 }
 
-/* Waits until UCX no longer uses any buffer of the channel. */
+/* Cancels what UCX still does with buffers of the channel, and waits for that, kCancelMs at most. */
 static void end_endpoint(Channel* channel) {
   const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                      .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -95,10 +95,14 @@ static void end_endpoint(Channel* channel) {
   if (waits) ucp_request_free(closing);
 }
 
+/* Ends the worker before posts are freed. Operations that UCX has not cancelled in time end with the
+ * worker: until then UCX may call back for them and write to their buffers. */
 void free_channel(Channel* channel) {
+  channel->closed = 1; /* drops what still arrives */
   end_endpoint(channel);
-  free_messages(channel);
+  free_arrivals(channel);
   ucp_worker_destroy(channel->worker);
+  free_posts(channel);
   if (channel->socket >= 0) close(channel->socket);
   free(channel);
 }

@@ -244,9 +244,12 @@ int completed(void* arg, uint64_t* sends, uint64_t* receives) {
   return code;
 }
 
-void free_messages(Channel* channel) {
+void free_posts(Channel* channel) {
   while (channel->sends.first != NULL) pop(&channel->sends);
   while (channel->receives.first != NULL) pop(&channel->receives);
+}
+
+void free_arrivals(Channel* channel) {
   while (channel->arrivals != NULL) {
     Arrival* first = channel->arrivals;
     channel->arrivals = first->next;

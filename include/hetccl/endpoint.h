@@ -136,6 +136,10 @@ HETCCL_API hetcclResult_t hetcclEndpointNotify(hetcclEndpoint_t endpoint, uint64
 HETCCL_API hetcclResult_t hetcclEndpointTakeNotification(hetcclEndpoint_t endpoint,
                                                          int64_t timeoutMs, uint64_t* peer,
                                                          void* buffer, size_t* bytes);
+/** Sets `*descriptor` to a file descriptor for poll(2) and its like. It polls readable while a
+ * notification waits, or a peer has been lost since the last hetcclEndpointGetPeers. It belongs to
+ * the endpoint: only poll it, and not after hetcclEndpointDestroy. */
+HETCCL_API hetcclResult_t hetcclEndpointGetDescriptor(hetcclEndpoint_t endpoint, int* descriptor);
 
 #ifdef __cplusplus
 }

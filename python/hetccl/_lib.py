@@ -233,6 +233,7 @@ PROTOTYPES: dict[str, list[Any]] = {
         c_void_p,
         POINTER(c_size_t),
     ],
+    "hetcclEndpointGetDescriptor": [c_void_p, POINTER(c_int)],
     "hetcclGetVersion": [POINTER(c_int)],
     "hetcclGetUniqueId": [POINTER(UniqueId)],
     "hetcclCommInitRank": [POINTER(c_void_p), c_int, UniqueId, c_int],

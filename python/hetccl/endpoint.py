@@ -378,6 +378,13 @@ class Endpoint:
                 raise library().error(code)
             found.append((self._peer(number.value), buffer.raw[: size.value]))
 
+    def fileno(self) -> int:
+        """A descriptor for `select` and its like, until `close`: readable while a notification
+        waits, or a peer has been lost since the last `peers`. Only to be polled."""
+        found = ctypes.c_int()
+        library().call("hetcclEndpointGetDescriptor", self._handle, ctypes.byref(found))
+        return found.value
+
     def _check(self, peer: Peer) -> None:
         if peer._endpoint is not self:
             raise ValueError(f"{peer!r} is another endpoint's peer")

@@ -244,6 +244,7 @@ hetcclResult_t hetcclEndpointDisconnect(hetcclEndpoint_t endpoint, uint64_t peer
 hetcclResult_t hetcclEndpointGetPeers(hetcclEndpoint_t endpoint, char* buffer, size_t* bytes) {
   return with_endpoint(endpoint, [&](Endpoint& self) {
     std::vector<Json> all;
+    self.forget_losses();  // before looking: a later loss is news again
     for (const PeerInfo& peer : self.peers()) all.push_back(json_of(peer));
     return copy_text(Json(std::move(all)).dump(), buffer, bytes);
   });
@@ -338,6 +339,14 @@ hetcclResult_t hetcclEndpointNotify(hetcclEndpoint_t endpoint, uint64_t peer, co
     if (data == nullptr && bytes > 0) return null("data");
     const auto* const begin = static_cast<const uint8_t*>(data);
     return self.notify(peer, {begin, begin + bytes});
+  });
+}
+
+hetcclResult_t hetcclEndpointGetDescriptor(hetcclEndpoint_t endpoint, int* descriptor) {
+  return with_endpoint(endpoint, [&](Endpoint& self) -> Status {
+    if (descriptor == nullptr) return null("descriptor");
+    HETCCL_ASSIGN(*descriptor, self.descriptor());
+    return {};
   });
 }
 

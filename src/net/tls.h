@@ -75,6 +75,7 @@ class Tls {
   Tls(Side side, const Key& key, uint64_t rekey_bytes);
   Io check_peer();
   bool encrypt(std::span<const iovec> parts, size_t skip);
+  bool seal(std::span<const uint8_t> plain);
   bool rekey();
   Io flush();
   Io fail(std::string why);

@@ -124,8 +124,8 @@ Status Endpoint::open() {
   return {};
 }
 
-// On host memory, too, pieces in windows or runs are copied. The chunks for that are pinned for the
-// first link without a window.
+// On host memory, too, pieces are copied if they travel in windows, or in runs of a channel that
+// takes no lists. The chunks for such runs are pinned for the first link that needs them.
 Status Endpoint::open_device_side() {
   for (auto* const pool : {&device_side_.out, &device_side_.in})
     *pool = std::make_shared<ChunkPool>(*device_, kChunkBytes, kChunksEachWay);
@@ -358,10 +358,14 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   info.where = where(theirs);
   HETCCL_ASSIGN(Carrier carrier,
                 connect_channel({*session, mine, theirs, {left(), cancel.get()}}, options));
-  if (carrier.window == nullptr) HETCCL_TRY(device_side_.reserve());
+  if (carrier.window == nullptr && !carrier.channel->takes_lists())
+    HETCCL_TRY(device_side_.reserve());
   share.keep(carrier.channel->window().size());
   info.transport = options.transport;
-  options.on_over = [this] { tell_keeper(); };
+  options.on_over = [this] {
+    mailbox_.note_loss();
+    tell_keeper();
+  };
   std::shared_ptr<Link> link;
   {
     const std::lock_guard lock(mutex_);

@@ -52,6 +52,10 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
+  /// Returns the pinned memory through which pieces travel that are copied, windows apart.
+  [[nodiscard]] size_t pinned_bytes() const {
+    return device_side_.out->pinned_bytes() + device_side_.in->pinned_bytes();
+  }
   /// Description for other endpoints, to be carried there by the user: the name, the door's
   /// address, and the labelled regions.
   [[nodiscard]] std::string metadata() const;
@@ -92,6 +96,10 @@ class Endpoint {
   /// Takes the oldest notification; waits for one until `deadline`. Aborted once the endpoint is
   /// closed.
   Result<std::optional<Mailbox::Letter>> take_notification(TimePoint deadline);
+  /// Returns a descriptor that polls readable while a notification waits, or a peer has been lost
+  /// since the last `forget_losses`. It lives as long as the endpoint.
+  Result<int> descriptor() { return mailbox_.descriptor(); }
+  void forget_losses() { mailbox_.forget_losses(); }
   [[nodiscard]] const Config& settings() const { return runtime_.config(); }
   [[nodiscard]] const Clock& clock() const { return runtime_.engine().clock(); }
 

@@ -1,6 +1,7 @@
 #include "onesided/inbox.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "onesided/loader.h"
@@ -64,8 +65,15 @@ Status Inbox::end_frame(const OnFrame& on_frame) {
   if (!frame) return error(ErrorCode::RemoteError, "it sent a malformed frame");
   HETCCL_ASSIGN(landing_, on_frame(*frame));
   const bool has_window = options_.window != nullptr;
-  if ((by_window() && !has_window) || (landing_.way == Frame::Way::Runs && has_window))
+  if ((by_window() && !has_window) || (landing_.way == Frame::Way::Runs && has_window) ||
+      (landing_.way == Frame::Way::Lists && !channel_.takes_lists()))
     return error(ErrorCode::RemoteError, "its pieces come in a way that was not agreed on");
+  inline_ = std::move(frame->data);
+  size_t bytes = 0;
+  for (const Expected& piece : landing_.pieces) bytes += piece.bytes;
+  if (is_inline() && bytes != inline_.size())
+    return error(ErrorCode::RemoteError, "it sent %zu bytes for pieces of %zu", inline_.size(),
+                 bytes);
   next_ = 0;
   state_ = State::Pieces;
   return {};
@@ -76,34 +84,44 @@ void Inbox::post_pieces(bool* moved) {
     Posted posted = next_run();
     if (!stage(posted)) return;
     next_ += posted.n;
-    post(posted);
+    is_inline() ? unpack(posted) : post(posted);
     posted_.push_back(std::move(posted));
     *moved = true;
   }
 }
 
 Inbox::Posted Inbox::next_run() const {
-  const auto& pieces = landing_.pieces;
+  const auto pieces = std::span<const Expected>(landing_.pieces).subspan(next_);
   Posted run;
   run.first = next_;
-  run.n = landing_.way != Frame::Way::OneByOne
-              ? length_of_run(pieces, next_, [](const Expected& one) { return one.bytes; })
-              : 1;
-  for (size_t i = 0; i < run.n; ++i) run.bytes += pieces[next_ + i].bytes;
+  run.n = length_of_run(pieces, landing_.way);
+  for (const Expected& piece : pieces.first(run.n)) run.bytes += piece.bytes;
   return run;
 }
 
-// Finds a buffer for a run that cannot arrive directly in its place. Returns false if there is none
-// now.
+bool Inbox::arrives_in_place(const Posted& run) const {
+  const auto pieces = pieces_of(run);
+  if (run.n > 1 && !is_inline() && !channel_.takes_lists()) return false;
+  return std::all_of(pieces.begin(), pieces.end(), [&](const Expected& piece) {
+    return is_inline() ? !piece.to.on_device : piece.to.is_reached(options_.reaches_device);
+  });
+}
+
+// Finds the places of a run, or a buffer if it cannot arrive directly there. Returns false if there
+// is none now.
 bool Inbox::stage(Posted& run) {
   const Place& to = landing_.pieces[run.first].to;
   if (by_window()) {
     run.staged = options_.window->in_memory(options_.window->in.place(run.bytes).offset);
   } else if (to.data == nullptr) {
+    if (is_inline()) return true;
     if (dropping_) return false;  // outstanding receives must not share memory
     if (dropped_ == nullptr) dropped_ = std::make_unique<std::byte[]>(kMaxPiece);
     dropping_ = true;
-  } else if (run.n > 1 || !to.is_reached(options_.reaches_device)) {
+  } else if (arrives_in_place(run)) {
+    if (run.n == 1) return true;
+    for (const Expected& piece : pieces_of(run)) run.list.push_back({piece.to.data, piece.bytes});
+  } else {
     auto taken = staging_.take(run.bytes);
     if (taken.memory == nullptr) return false;
     run.staged = taken.memory;
@@ -118,17 +136,34 @@ void Inbox::post(const Posted& run) {
   transport::Parcel parcel;
   parcel.data = run.staged != nullptr ? run.staged : to.data != nullptr ? to.data : dropped_.get();
   parcel.bytes = beside ? 0 : run.bytes;
-  parcel.registered = run.staged == nullptr && to.registered;
+  parcel.list = run.list;
+  const auto pieces = pieces_of(run);
+  parcel.registered =
+      run.staged == nullptr && std::all_of(pieces.begin(), pieces.end(),
+                                           [](const Expected& one) { return one.to.registered; });
   parcel.info = header_of(options_.communicator, n_posted_++, 0, beside ? run.bytes : 0);
   channel_.post_recv(parcel);
 }
 
+// Takes a run, which is all of the landing, out of the frame.
+void Inbox::unpack(Posted& run) {
+  const auto* from = reinterpret_cast<const std::byte*>(inline_.data());
+  if (run.staged != nullptr) std::memcpy(run.staged, from, run.bytes);
+  run.is_here = true;
+  if (run.staged != nullptr) return;
+  for (const Expected& piece : pieces_of(run)) {
+    if (piece.to.data != nullptr) std::memcpy(piece.to.data, from, piece.bytes);
+    from += piece.bytes;
+  }
+}
+
 void Inbox::take_pieces(bool* moved) {
   const uint64_t completed = channel_.recvs_completed();
-  for (; n_taken_ < completed && !posted_.empty(); ++n_taken_) {
+  while (!posted_.empty() && (posted_.front().is_here || n_taken_ < completed)) {
     Posted run = std::move(posted_.front());
     posted_.pop_front();
     *moved = true;
+    if (!run.is_here) ++n_taken_;
     if (landing_.pieces[run.first].to.data == nullptr) dropping_ = false;
     if (run.staged == nullptr) continue;
     const std::byte* from = run.staged;

@@ -1,5 +1,6 @@
-// Incoming messages of a link: a frame, then the pieces that it announces. Each piece arrives
-// directly in its place, or, for a device, in pinned memory first.
+// Incoming messages of a link: a frame, then the pieces that it announces. Pieces arrive directly
+// in their places, in lists where the channel takes these, or, for a device, in pinned memory
+// first.
 #pragma once
 
 #include <cstddef>
@@ -72,6 +73,8 @@ class Inbox {
     size_t first = 0, n = 0;  ///< indices of pieces
     size_t bytes = 0;
     std::byte* staged = nullptr;  ///< buffer in which it arrives; null: arrives in its place
+    std::vector<iovec> list{};    ///< its places, if there are several
+    bool is_here = false;         ///< came inside the frame
     ChunkPool::Chunk chunk{};     ///< the chunk of that buffer
   };
   struct Waiting {
@@ -93,6 +96,12 @@ class Inbox {
   void end_pieces();
   [[nodiscard]] Posted next_run() const;
   [[nodiscard]] bool by_window() const { return landing_.way == Frame::Way::Window; }
+  [[nodiscard]] bool is_inline() const { return landing_.way == Frame::Way::Inline; }
+  [[nodiscard]] bool arrives_in_place(const Posted& run) const;
+  void unpack(Posted& run);
+  [[nodiscard]] std::span<const Expected> pieces_of(const Posted& run) const {
+    return std::span(landing_.pieces).subspan(run.first, run.n);
+  }
   bool stage(Posted& posted);
   void post(const Posted& posted);
   [[nodiscard]] bool reached(uint64_t ticket) const {
@@ -107,6 +116,7 @@ class Inbox {
   State state_ = State::Idle;
   Bytes frame_;
   Landing landing_;
+  Bytes inline_;               // the landing's bytes, if they came inside the frame
   size_t next_ = 0;            // next piece of the landing to post
   std::deque<Posted> posted_;  // runs of pieces
   std::unique_ptr<std::byte[]> dropped_;

@@ -52,7 +52,7 @@ Link::Link(progress::Engine& engine, Regions& regions, Mailbox& mailbox, Options
       outbox_(*channel_, options_.communicator, device_.copies_out.get()),
       inbox_(*channel_, {options_.communicator, options_.reaches_device, window_.get(),
                          device_.copies_in.get(), device_.in}),
-      loader_({window_.get(), options_.reaches_device, options_.shm_source == nullptr,
+      loader_({window_.get(), options_.reaches_device, channel_->takes_lists(),
                device_.copies_out.get(), device_.out}) {}
 
 // --- called by users' threads
@@ -256,6 +256,7 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
   frame.way = loaded.way;
+  frame.data = std::move(loaded.data);
   note_made(*transfer, frame);
   send(std::move(loaded), frame, frame.last ? when_left(transfer) : std::function<void()>());
   return true;
@@ -296,10 +297,12 @@ bool Link::serve_some(uint64_t id, bool* again) {
   }
   Loader::Loaded loaded = load(pieces);
   for (; frame.count < loaded.n; ++frame.count, --served_parts_) {
-    loaded.items.back().uses.push_back(std::move(served.parts.front().use));
+    if (!loaded.items.empty())
+      loaded.items.back().uses.push_back(std::move(served.parts.front().use));
     served.parts.pop_front();
   }
   frame.way = loaded.way;
+  frame.data = std::move(loaded.data);
   *again = !served.parts.empty();
   served.queued = *again;
   frame.last = served.all_asked && served.parts.empty();

@@ -7,7 +7,7 @@ namespace hetccl::onesided {
 
 namespace {
 
-// Pieces that are shorter on average are copied together, if that pays.
+// Pieces that are shorter on average are copied together, for a channel that takes no lists.
 constexpr size_t kShort = size_t{128} << 10;
 // Host memory goes through a window from this size on, because threads copy there; for a channel
 // with a window.
@@ -20,11 +20,34 @@ constexpr size_t kJobBytes = size_t{2} << 20;
 Frame::Way Loader::way_of(std::span<const Piece> pieces) const {
   size_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.bytes;
-  const bool copied = !pieces.front().from.is_reached(options_.reaches_device);
+  if (bytes <= kMaxInline && !pieces.front().from.on_device) return Frame::Way::Inline;
+  const bool copied = !reaches(pieces.front());
   if (options_.window != nullptr && (copied || bytes >= kLeastInWindow)) return Frame::Way::Window;
   if (copied) return Frame::Way::Runs;
-  const bool runs = options_.packs_short && pieces.size() > 1 && bytes / pieces.size() < kShort;
-  return runs ? Frame::Way::Runs : Frame::Way::OneByOne;
+  if (pieces.size() == 1) return Frame::Way::OneByOne;
+  if (options_.takes_lists) return Frame::Way::Lists;
+  return bytes / pieces.size() < kShort ? Frame::Way::Runs : Frame::Way::OneByOne;
+}
+
+Loader::Loaded Loader::load_inline(std::span<const Piece> pieces) {
+  Loaded loaded;
+  loaded.n = pieces.size();
+  loaded.way = Frame::Way::Inline;
+  for (const Piece& piece : pieces) {
+    const auto* from = reinterpret_cast<const uint8_t*>(piece.from.data);
+    loaded.data.insert(loaded.data.end(), from, from + piece.bytes);
+  }
+  loaded.bytes = loaded.data.size();
+  return loaded;
+}
+
+// Lets the channel read a run where it lies.
+void Loader::refer(Outbox::Item& item, std::span<const Piece> run) const {
+  item.data = run[0].from.data;
+  item.registered =
+      std::all_of(run.begin(), run.end(), [](const Piece& piece) { return piece.from.registered; });
+  if (run.size() == 1) return;
+  for (const Piece& piece : run) item.list.push_back({piece.from.data, piece.bytes});
 }
 
 // Returns false if there is no room now.
@@ -49,33 +72,29 @@ void Loader::enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t&
 
 Loader::Loaded Loader::load(std::span<const Piece> pieces) {
   Loaded loaded;
-  const auto reached = [&](const Piece& piece) {
-    return piece.from.is_reached(options_.reaches_device);
-  };
   const auto other = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-    return reached(piece) != reached(pieces.front());
+    return reaches(piece) != reaches(pieces.front()) ||
+           piece.from.on_device != pieces.front().from.on_device;
   });
   pieces = pieces.first(static_cast<size_t>(other - pieces.begin()));
   loaded.way = way_of(pieces);
-  const bool packed = loaded.way != Frame::Way::OneByOne;
-  std::vector<Stager::Piece> copies;
+  if (loaded.way == Frame::Way::Inline) return load_inline(pieces);
+  const bool copied = loaded.way == Frame::Way::Runs || loaded.way == Frame::Way::Window;
+  std::vector<Stager::Piece> jobs;
   size_t first = 0, copied_bytes = 0;
   while (loaded.n < pieces.size()) {
-    const size_t n =
-        packed ? length_of_run(pieces, loaded.n, [](const Piece& piece) { return piece.bytes; })
-               : 1;
+    const size_t n = length_of_run(pieces.subspan(loaded.n), loaded.way);
     const auto run = pieces.subspan(loaded.n, n);
     Outbox::Item item;
     for (const Piece& piece : run) item.bytes += piece.bytes;
-    if (!packed) {
-      item.data = run[0].from.data;
-      item.registered = run[0].from.registered;
+    if (!copied) {
+      refer(item, run);
     } else if (!place(item, loaded.way)) {
       break;
     }
     std::byte* to = item.data;
     for (const Piece& piece : run) {
-      if (packed) copies.push_back({{to, piece.from.data, piece.bytes}, piece.from.on_device});
+      if (copied) jobs.push_back({{to, piece.from.data, piece.bytes}, piece.from.on_device});
       to += piece.bytes;
     }
     loaded.n += n;
@@ -83,11 +102,11 @@ Loader::Loaded Loader::load(std::span<const Piece> pieces) {
     copied_bytes += item.bytes;
     loaded.items.push_back(std::move(item));
     if (copied_bytes >= kJobBytes) {
-      enqueue(loaded, copies, first);
+      enqueue(loaded, jobs, first);
       copied_bytes = 0;
     }
   }
-  enqueue(loaded, copies, first);
+  enqueue(loaded, jobs, first);
   return loaded;
 }
 

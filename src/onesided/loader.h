@@ -1,5 +1,5 @@
-// Prepares pieces for an outbox. Pieces that the channel cannot reach, or that are short, are first
-// copied together into runs, one message each.
+// Prepares pieces for an outbox. Short pieces travel in runs, one message each. Where the channel
+// takes lists and reaches the pieces, a run is a list of them; else they are first copied together.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,20 @@
 
 namespace hetccl::onesided {
 
-/// A run is one piece, or several pieces of at most this many bytes in total.
-inline constexpr size_t kRunBytes = size_t{1} << 20;
+/// Returns the most bytes of a run of several pieces. Runs that are copied are short, so that the
+/// first bytes leave early.
+constexpr size_t most_of_run(Frame::Way way) {
+  if (way == Frame::Way::OneByOne) return 0;
+  return way == Frame::Way::Lists ? kMaxPiece : size_t{1} << 20;
+}
 
-/// Returns how many pieces from `begin` on form a run. Both ends compute the same.
-template <typename Pieces, typename BytesOf>
-size_t length_of_run(const Pieces& pieces, size_t begin, const BytesOf& bytes_of) {
-  size_t n = 1, bytes = bytes_of(pieces[begin]);
-  while (begin + n < pieces.size() && bytes + bytes_of(pieces[begin + n]) <= kRunBytes)
-    bytes += bytes_of(pieces[begin + n++]);
+/// Returns how many of the `pieces`, which have `bytes`, form the first run. Both ends compute the
+/// same.
+template <typename Piece>
+size_t length_of_run(std::span<const Piece> pieces, Frame::Way way) {
+  size_t n = 1, bytes = pieces[0].bytes;
+  while (n < pieces.size() && bytes + pieces[n].bytes <= most_of_run(way))
+    bytes += pieces[n++].bytes;
   return n;
 }
 
@@ -32,7 +37,7 @@ class Loader {
   struct Options {
     exec::Window* window = nullptr;   ///< shared with the peer; or null
     bool reaches_device = false;      ///< the channel reaches registered device memory
-    bool packs_short = false;         ///< a message costs more than copying a short piece
+    bool takes_lists = false;         ///< the channel does
     Stager* stager = nullptr;         ///< copies pieces
     std::shared_ptr<ChunkPool> pool;  ///< buffers for copies, if there is no window
   };
@@ -47,6 +52,7 @@ class Loader {
     size_t bytes = 0;
     Frame::Way way{};
     std::vector<Outbox::Item> items;
+    Bytes data;  ///< Inline: the pieces' bytes, instead of items
   };
   /// Loads as many pieces as there is room for, all in the same way.
   Loaded load(std::span<const Piece> pieces);
@@ -54,7 +60,12 @@ class Loader {
   void rest() { staging_.rest(); }
 
  private:
+  [[nodiscard]] bool reaches(const Piece& piece) const {
+    return piece.from.is_reached(options_.reaches_device);
+  }
   [[nodiscard]] Frame::Way way_of(std::span<const Piece> pieces) const;
+  static Loaded load_inline(std::span<const Piece> pieces);
+  void refer(Outbox::Item& item, std::span<const Piece> run) const;
   bool place(Outbox::Item& item, Frame::Way way);
   void enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first);
 

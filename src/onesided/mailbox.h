@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/status.h"
+#include "base/waker.h"
 #include "onesided/protocol.h"
 
 namespace hetccl::onesided {
@@ -48,15 +51,45 @@ class Mailbox {
     return first;
   }
 
+  /// Returns a descriptor that polls readable while a letter waits, or a loss that was noted is not
+  /// forgotten. It lives as long as the mailbox. SystemError if the process can open no more.
+  Result<int> descriptor() {
+    const std::lock_guard lock(mutex_);
+    if (waker_ == nullptr) {
+      HETCCL_ASSIGN(waker_, Waker::create());
+      signal();
+    }
+    return waker_->fd();
+  }
+  /// Notes that a peer is lost.
+  void note_loss() { set_loss(true); }
+  void forget_losses() { set_loss(false); }
+
  private:
+  void set_loss(bool lost) {
+    const std::lock_guard lock(mutex_);
+    lost_ = lost;
+    signal();
+  }
+  // Requires mutex_.
+  void signal() {
+    const bool news = lost_ || !letters_.empty();
+    if (waker_ == nullptr || news == signals_) return;
+    news ? waker_->ring() : waker_->drain();
+    signals_ = news;
+  }
   void count() {
     n_.store(letters_.size(), std::memory_order_release);
     has_room_.store(letters_.size() < kMost && bytes_ < kMostBytes, std::memory_order_release);
+    signal();
   }
 
   std::mutex mutex_;
   std::deque<Letter> letters_;
   size_t bytes_ = 0;
+  bool lost_ = false;
+  std::unique_ptr<Waker> waker_;  // made when somebody asks for the descriptor
+  bool signals_ = false;          // it polls readable
   std::atomic<size_t> n_{0};
   std::atomic<bool> has_room_{true};
 };

@@ -36,6 +36,7 @@ void Outbox::post(Item& item) {
   parcel.data = item.frame.empty() ? static_cast<void*>(item.data) : item.frame.data();
   const size_t beside = item.beside ? item.bytes : 0;
   parcel.bytes = length_of(item) - beside;
+  parcel.list = item.list;
   parcel.registered = item.registered;
   parcel.info = header_of(communicator_, n_posted_++, item.frame.size(), beside);
   channel_.post_send(parcel);

@@ -30,6 +30,7 @@ class Outbox {
   struct Item {
     Bytes frame{};               ///< empty: a run of pieces
     std::byte* data = nullptr;   ///< the run
+    std::vector<iovec> list{};   ///< the run, if it is not contiguous
     size_t bytes = 0;            ///< of the run
     bool registered = false;     ///< the run's memory is registered with the transport
     bool beside = false;         ///< the run is in the window and does not travel

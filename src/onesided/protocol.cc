@@ -13,7 +13,7 @@ constexpr size_t kHeadBytes = 20;
 constexpr size_t kPieceBytes = 24;
 constexpr uint8_t kLast = 1, kNotifies = 2;
 
-static_assert(kHeadBytes + kMaxPieces * kPieceBytes + kMaxNotification <= kMaxFrame);
+static_assert(kHeadBytes + kMaxPieces * kPieceBytes + kMaxNotification + kMaxInline <= kMaxFrame);
 
 bool has_pieces(Frame::Kind kind) {
   return kind == Frame::Kind::Put || kind == Frame::Kind::Get;
@@ -33,7 +33,7 @@ bool is_valid(const Frame& frame) {
          frame.count <= kMaxPieces &&
          (frame.way == Frame::Way::OneByOne || frame.kind == Frame::Kind::Put ||
           frame.kind == Frame::Kind::Data) &&
-         frame.way <= Frame::Way::Window &&
+         frame.way <= Frame::Way::Inline &&
          (frame.count == 0 || pieces || frame.kind == Frame::Kind::Data);
 }
 
@@ -57,6 +57,7 @@ Bytes encode(const Frame& frame) {
     out += kPieceBytes;
   }
   bytes.insert(bytes.end(), frame.payload.begin(), frame.payload.end());
+  bytes.insert(bytes.end(), frame.data.begin(), frame.data.end());
   return bytes;
 }
 
@@ -73,7 +74,9 @@ std::optional<Frame> decode(std::span<const uint8_t> bytes) {
   const size_t payload = get_number<uint32_t>(&bytes[16]);
   if (!is_valid(frame) || payload > most_payload(frame)) return {};
   const size_t n = has_pieces(frame.kind) ? frame.count : 0;
-  if (bytes.size() != kHeadBytes + n * kPieceBytes + payload) return {};
+  if (bytes.size() < kHeadBytes + n * kPieceBytes + payload) return {};
+  const size_t data = bytes.size() - (kHeadBytes + n * kPieceBytes + payload);
+  if (data > (frame.way == Frame::Way::Inline ? kMaxInline : 0)) return {};
   const uint8_t* in = bytes.data() + kHeadBytes;
   if (n > 0) frame.count = 0;
   for (size_t i = 0; i < n; ++i, in += kPieceBytes) {
@@ -83,6 +86,7 @@ std::optional<Frame> decode(std::span<const uint8_t> bytes) {
     frame.pieces.push_back(piece);
   }
   frame.payload.assign(in, in + payload);
+  frame.data.assign(in + payload, in + payload + data);
   return frame;
 }
 

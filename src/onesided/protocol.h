@@ -1,10 +1,10 @@
 // Frames: the messages of two endpoints on their channel, besides the bytes of blocks. Every
 // decoder checks all it reads, and returns nothing if the peer sent nonsense.
 //
-//   Put     transfer, pieces, last; the pieces' bytes follow. The last frame may carry a
-//   notification. Get     transfer, pieces, last, notification as above; the other end answers by
-//   Data or Done. Data    transfer, count: the next `count` requested pieces follow, in their
-//   order. Done    transfer, code, text: the put has landed, or the transfer was refused or
+//   Put     transfer, pieces, last; the pieces' bytes follow, or are inside it. The last frame may
+//   carry a notification. Get     transfer, pieces, last, notification as above; the other end
+//   answers by Data or Done. Data    transfer, count: the next `count` requested pieces follow, in
+//   their order. Done    transfer, code, text: the put has landed, or the transfer was refused or
 //   cancelled. Notify  a notification on its own. Cancel  transfer: answered by Done with `last`,
 //   after which none of its bytes moves.
 #pragma once
@@ -23,11 +23,13 @@ namespace hetccl::onesided {
 using Bytes = std::vector<uint8_t>;
 
 /// Version of the protocol; both endpoints must have the same.
-inline constexpr int kProtocol = 1;
+inline constexpr int kProtocol = 2;
 
 inline constexpr size_t kMaxFrame = size_t{64} << 10;
 inline constexpr size_t kMaxNotification = size_t{32} << 10;
 inline constexpr size_t kMaxText = 1024;  ///< of Done
+/// Most bytes of pieces that travel inside their frame.
+inline constexpr size_t kMaxInline = size_t{4} << 10;
 inline constexpr uint32_t kMaxPieces = 1024;
 /// Most bytes of a piece. Each piece of a block is a message of the channel.
 inline constexpr uint64_t kMaxPiece = uint64_t{4} << 20;
@@ -45,12 +47,14 @@ struct Frame {
   uint64_t transfer = 0;
   bool last = false;  ///< Put, Get, Data: the transfer's last frame; Done: answers a Cancel
   ErrorCode code{};   ///< Done
-  /// Put, Data: the way in which pieces arrive. Runs: see loader.h.
-  enum class Way : uint8_t { OneByOne, Runs, Window } way{};
+  /// Put, Data: the way in which pieces arrive. Runs, Lists: several to a message (loader.h).
+  /// Inline: as `data`.
+  enum class Way : uint8_t { OneByOne, Runs, Lists, Window, Inline } way{};
   uint32_t count = 0;           ///< Data
   std::vector<Piece> pieces{};  ///< Put, Get: at most kMaxPieces
   bool notifies = false;        ///< Put, Get, in the last frame: `payload` is a notification
   Bytes payload{};              ///< a notification, or Done's text
+  Bytes data{};                 ///< Inline: the pieces' bytes
   bool operator==(const Frame&) const = default;
 };
 

@@ -48,8 +48,9 @@ Result<Use> Regions::use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t 
   const Region& region = *found->second;
   if (offset > region.bytes || bytes > region.bytes - offset) {
     return error(ErrorCode::InvalidArgument,
-                 "bytes %" PRIu64 " to %" PRIu64 " lie outside region %" PRIx64 " of %zu bytes",
-                 offset, offset + bytes, id, region.bytes);
+                 "%" PRIu64 " bytes from byte %" PRIu64 " on lie outside region %" PRIx64
+                 " of %zu bytes",
+                 bytes, offset, id, region.bytes);
   }
   if ((region.access & access) != access) {
     return error(ErrorCode::InvalidArgument, "region %" PRIx64 " may not be %s by peers", id,

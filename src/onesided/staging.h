@@ -31,13 +31,17 @@ class ChunkPool : public std::enable_shared_from_this<ChunkPool> {
   Status reserve();
   /// Returns null if all are in use.
   Chunk take();
+  [[nodiscard]] size_t pinned_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return n_pinned_ * chunk_bytes_;
+  }
 
  private:
   void give_back(std::byte* memory);
 
   device::Device& device_;
   const size_t chunk_bytes_, n_chunks_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   size_t n_pinned_ = 0;
   std::vector<std::byte*> free_;
 };

@@ -4,6 +4,8 @@
 // that names both calls.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -62,14 +64,17 @@ class Registration {
   virtual ~Registration() = default;
 };
 
-/// A posted transfer of `bytes` at `data`, which stay valid until it has completed or the channel
-/// is closed.
+/// A posted transfer of `bytes` at `data`, or in the pieces of `list`. Memory and list stay valid
+/// until it has completed or the channel is closed.
 struct Parcel {
   void* data = nullptr;  ///< read by post_send, written by post_recv
   size_t bytes = 0;      ///< may be 0: the header still travels
   MessageInfo info;
   size_t streams = 0;       ///< this message's share of the channel's streams; 0: all
   bool registered = false;  ///< all of it is registered with the transport
+  /// If not empty, the message's memory, in order, instead of `data`; some pieces may be empty, and
+  /// all have `bytes` in total. Needs Channel::takes_lists. Each end may cut the message otherwise.
+  std::span<const iovec> list{};
 };
 
 /// A channel to one peer. One thread at a time (the engine's driver) calls it, `close` included.
@@ -85,6 +90,8 @@ class Channel {
   /// their received data read.
   [[nodiscard]] virtual uint64_t sends_completed() const = 0;
   [[nodiscard]] virtual uint64_t recvs_completed() const = 0;
+  /// Returns whether posts may have lists. Both ends return the same. Thread-safe.
+  [[nodiscard]] virtual bool takes_lists() const { return false; }
   /// Once all posted receives are complete, returns the message that the peer has begun to send, or
   /// nothing. `progress` returns true when this changes.
   [[nodiscard]] virtual std::optional<MessageInfo> incoming() { return std::nullopt; }

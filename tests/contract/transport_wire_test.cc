@@ -126,15 +126,43 @@ TEST_CASE("pieces arrive in any order over any stream; completion keeps the orde
   CHECK(std::memcmp(third.data(), sent.data(), 10) == 0);
 }
 
+TEST_CASE("pieces that arrive in any order find their places in a list") {
+  Wire wire;
+  const Bytes sent = counting(100'000);
+  Bytes first(70'001), second(29'000), third(999);
+  const iovec list[] = {
+      {first.data(), 70'001}, {nullptr, 0}, {second.data(), 29'000}, {third.data(), 999}};
+  Parcel parcel = posting(0, first);
+  parcel.bytes = sent.size();
+  parcel.list = list;
+  wire.channel->post_recv(parcel);
+  wire.send(0, piece(0, 99'500, 500, 100'000), sent.data() + 99'500);
+  wire.send(1, piece(0, 60'000, 39'500, 100'000), sent.data() + 60'000);
+  for (int i = 0; i < 100; ++i) wire.transport->progress();
+  CHECK(wire.channel->recvs_completed() == 0);
+  wire.send(1, piece(0, 0, 60'000, 100'000), sent.data());
+  wire.until([&] { return wire.channel->recvs_completed() == 1; });
+  first.insert(first.end(), second.begin(), second.end());
+  first.insert(first.end(), third.begin(), third.end());
+  CHECK(first == sent);
+}
+
 TEST_CASE(
     "a peer that breaks the protocol is an error which names it, never a write out of bounds") {
   const Bytes junk(4096, 0xc3);
-  for (int fault = 0; fault < 6; ++fault) {
+  for (int i = 0; i < 12; ++i) {
+    const int fault = i / 2;
     CAPTURE(fault);
     Wire wire;
-    Bytes received(100);
-    wire.channel->post_recv(posting(0, received));
-    wire.channel->post_recv(posting(1, received));
+    Bytes received(200, 7);  // a list of its odd bytes, or a hundred
+    std::vector<iovec> list;
+    for (size_t at = 1; at < 200; at += 2) list.push_back({&received[at], 1});
+    Parcel parcel = posting(0, received);
+    parcel.bytes = 100;
+    if (i % 2 == 1) parcel.list = list;
+    wire.channel->post_recv(parcel);
+    parcel.info.sequence = 1;
+    wire.channel->post_recv(parcel);
     if (fault == 0) wire.send(0, junk.data(), junk.size());
     if (fault == 1) wire.send(0, piece(0, 90, 20, 100), junk.data());
     if (fault == 2) wire.send(0, piece(0, 0, 200, 200), junk.data());
@@ -153,6 +181,9 @@ TEST_CASE(
     wire.until([&] { return !wire.channel->status().ok(); });
     CHECK(wire.channel->status().message().find("rank 0") != std::string::npos);
     CHECK_FALSE(wire.transport->progress());
+    for (size_t at = 0; at < 200; ++at) {
+      if (i % 2 == 1 ? at % 2 == 0 : at >= 100) CHECK(received[at] == 7);
+    }
   }
 }
 

@@ -64,9 +64,11 @@ TEST_CASE("arguments that are wrong are refused before anything moves") {
   CHECK(says(
       one->prepare(std::vector<Block>{{memory.region, 0, 1, 0, 100}, {memory.region, 1, 1, 0, 100}})
           .status(),
-      "block 1: bytes 1 to 101 lie outside"));
+      "block 1: 100 bytes from byte 1 on lie outside"));
   CHECK(says(one->prepare(std::vector<Block>{{5, 0, 1, 0, 1}}).status(),
              "region 5 is not registered"));
+  CHECK(says(one->prepare(std::vector<Block>{{memory.region, UINT64_MAX, 1, 0, 9}}).status(),
+             "9 bytes from byte 18446744073709551615 on lie outside"));
   CHECK(one->add_region(nullptr, 1, kGet, "").status().code() == ErrorCode::InvalidArgument);
   CHECK(one->add_region(memory.data, 0, kGet, "").status().code() == ErrorCode::InvalidArgument);
   CHECK(one->add_region(memory.data, 1, 64, "").status().code() == ErrorCode::InvalidArgument);

@@ -15,6 +15,7 @@ const std::vector<std::pair<const char*, std::pair<Kind, Kind>>> kPairs = {
     {"one host", {{false, "a"}, {false, "a"}}},
     {"two hosts", {{false, "a"}, {false, "b"}}},
     {"two hosts, encrypted", {{false, "a", true}, {false, "b", true}}},
+    {"two hosts, no lists", {{.host = "a", .by_adaptor = true}, {.host = "b", .by_adaptor = true}}},
     {"a device and a host", {{true, "a"}, {false, "b"}}},
     {"two devices of one host", {{true, "a", false, 3}, {true, "a", false, 4}}},
     {"two devices of two hosts", {{true, "a", false, 3}, {true, "b", false, 4}}},
@@ -90,6 +91,63 @@ TEST_CASE("blocks land where they belong, by put and by get, from both ends at o
     const LinkStatistics counts = ends[0]->peer(there).value().statistics;
     CHECK(counts.failed == 0);
     CHECK(counts.under_way == 0);
+  }
+}
+
+TEST_CASE("a few bytes land in their places, and those that are refused do not") {
+  for (const auto& [text, kinds] : kPairs) {
+    CAPTURE(text);
+    End prefill("prefill", kinds.first), decode("decode", kinds.second);
+    const uint64_t peer = connect(prefill, decode);
+    for (const bool puts : {true, false}) {
+      for (const size_t bytes : {1, 8, 1000, 4096, 4097}) {
+        const size_t each = bytes / 7 + 1;
+        auto here = pattern(20'000, bytes), there = pattern(20'000, bytes + 1);
+        const auto local = prefill.add(here), remote = decode.add(there);
+        std::vector<Block> blocks;
+        for (size_t at = 0; at < bytes; at += each) {
+          const size_t length = std::min(each, bytes - at);
+          blocks.push_back({local.region, 2 * at, remote.region, 10'000 - 2 * at, length});
+        }
+        copy(blocks, puts, here, there);
+        const Status moved = prefill.wait(*prefill.begin(peer, puts, blocks));
+        CHECK_MESSAGE(moved.ok(), moved.message());
+        blocks.push_back({local.region, 0, remote.region, 19'999, 2});
+        const Status refused = prefill.wait(*prefill.begin(peer, puts, {blocks.back()}));
+        CHECK(refused.code() == ErrorCode::InvalidArgument);
+        CHECK(prefill.read(local) == here);
+        CHECK(decode.read(remote) == there);
+      }
+    }
+  }
+}
+
+TEST_CASE("short blocks of hosts share messages, and are not copied into pinned memory") {
+  for (const char* host : {"a", "b"}) {
+    CAPTURE(host);
+    End prefill("prefill", {false, "a"}), decode("decode", {false, host});
+    const uint64_t peer = connect(prefill, decode);
+    constexpr size_t kBlocks = 200, kBytes = 1000;
+    const auto content = pattern(2 * kBlocks * kBytes, 1);
+    const auto source = prefill.add(content), target = decode.add(pattern(content.size(), 2));
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < kBlocks; ++i)
+      blocks.push_back({source.region, 2 * i * kBytes, target.region, i * kBytes, kBytes});
+    const auto sent = [&] {
+      uint64_t bytes = 0;
+      for (const auto& one : prefill.runtime().listening()) bytes += one.transport->bytes_sent();
+      return bytes;
+    };
+    const uint64_t before = sent();
+    CHECK(prefill.wait(*prefill.begin(peer, true, blocks)).ok());
+    const uint64_t head = 40 * kBlocks + 2000;  // 24 bytes of the frame name a block
+    CHECK(sent() - before >= kBlocks * kBytes);
+    CHECK(sent() - before < kBlocks * kBytes + head);
+    const auto now = decode.read(target);
+    for (size_t i = 0; i < kBlocks; ++i)
+      CHECK(std::memcmp(&now[i * kBytes], &content[2 * i * kBytes], kBytes) == 0);
+    CHECK(prefill->pinned_bytes() == 0);
+    CHECK(decode->pinned_bytes() == 0);
   }
 }
 

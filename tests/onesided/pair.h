@@ -12,6 +12,7 @@
 #include "comm/ranks.h"
 #include "fake/fake_device.h"
 #include "fake/patience.h"
+#include "fake/transport_adaptor.h"
 #include "onesided/endpoint.h"
 
 namespace hetccl::onesided {
@@ -27,6 +28,7 @@ struct Kind {
   bool encrypts = false;
   uint64_t seed = 1;
   int64_t liveness_ms = fake::kHangMs;
+  bool by_adaptor = false;  ///< over a transport whose channels take no lists
 };
 
 /// One endpoint, its runtime, and memory that may be a fake device's.
@@ -47,6 +49,10 @@ class End {
       auto device = std::move(fake::FakeDevice::create(options)).value();
       device_ = device.get();
       adaptors = comm::adaptors_with(std::move(device));
+    }
+    if (kind.by_adaptor) {
+      const auto found = adaptor::check(&fake::transport_adaptor(), "fake.so", {});
+      adaptors = comm::with_transports(std::move(adaptors), {{"fake.so", found}});
     }
     runtime_ = std::move(comm::Runtime::create(config, std::move(adaptors))).value();
     auto made = Endpoint::create(*runtime_, {name, ""});

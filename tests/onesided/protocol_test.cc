@@ -17,13 +17,22 @@ TEST_CASE("frames come out as they went in") {
       {.kind = Frame::Kind::Done, .transfer = 3, .last = true},
       {.kind = Frame::Kind::Notify, .payload = Bytes(kMaxNotification, 5)},
       {.kind = Frame::Kind::Cancel, .transfer = UINT64_MAX},
+      {.kind = Frame::Kind::Put,
+       .last = true,
+       .way = Frame::Way::Inline,
+       .pieces = {{1, 2, kMaxInline}},
+       .notifies = true,
+       .payload = {3, 4},
+       .data = Bytes(kMaxInline, 5)},
+      {.kind = Frame::Kind::Data, .way = Frame::Way::Inline, .count = 2, .data = {1, 2, 3}},
   };
   for (const Frame& frame : frames) {
     const Bytes bytes = encode(frame);
     const auto read = decode(bytes);
     REQUIRE(read.has_value());
     CHECK(*read == frame);
-    for (size_t n = 0; n < bytes.size(); n += 1 + n / 16) {
+    const size_t head = bytes.size() - frame.data.size();  // its receiver counts the data
+    for (size_t n = 0; n < head; n += 1 + n / 16) {
       CHECK_FALSE(decode(std::span(bytes).first(n)).has_value());
     }
   }
@@ -40,6 +49,16 @@ TEST_CASE("what is no frame is refused") {
   CHECK_FALSE(decode(encode(Frame{.kind = static_cast<Frame::Kind>(9)})).has_value());
   CHECK_FALSE(decode(encode(Frame{.kind = Frame::Kind::Cancel, .last = true})).has_value());
   CHECK_FALSE(decode(encode(Frame{.kind = Frame::Kind::Cancel, .payload = {1}})).has_value());
+  Frame data{.kind = Frame::Kind::Data, .way = Frame::Way::Inline, .count = 1};
+  data.data.resize(kMaxInline + 1);
+  CHECK_FALSE(decode(encode(data)).has_value());
+  data.data.resize(1);
+  for (const auto way :
+       {Frame::Way::OneByOne, Frame::Way::Runs, Frame::Way::Lists, Frame::Way::Window}) {
+    data.way = way;
+    CHECK_FALSE(decode(encode(data)).has_value());
+  }
+  CHECK_FALSE(decode(encode(Frame{.kind = Frame::Kind::Get, .way = Frame::Way::Inline})));
   const Bytes text(kMaxText + 1);
   CHECK_FALSE(decode(encode(Frame{.kind = Frame::Kind::Done, .payload = text})).has_value());
 }
@@ -57,8 +76,8 @@ TEST_CASE("metadata comes out as it went in, and what is none is refused by name
     CHECK(metadata_from(wrong).status().code() == ErrorCode::InvalidArgument);
   }
   std::string other = text;
-  other.replace(other.find(":1"), 2, ":2");
-  CHECK(metadata_from(other).status().message().find("version 2") != std::string::npos);
+  other.replace(other.find(":2"), 2, ":9");
+  CHECK(metadata_from(other).status().message().find("version 9") != std::string::npos);
   std::string shorter = text;
   shorter.erase(shorter.find("abab"), 2);
   CHECK_FALSE(metadata_from(shorter).ok());

@@ -401,7 +401,12 @@ class Schedule:
     def step(self):
         self.world.step()
         for worker in self.chance.sample(list(self.workers.values()), len(self.workers)):
-            if self.world.now >= worker.stalled_until and self.chance.random() < 0.8:
+            if self.world.now < worker.stalled_until or self.chance.random() >= 0.8:
+                continue
+            session = worker.session  # polled no more often than it has to be
+            due = session.due
+            is_due = due is not None and due <= self.world.now
+            if is_due or self.world.has_news(session._endpoint):
                 self.poll(worker)
 
     def run(self):

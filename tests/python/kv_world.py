@@ -7,6 +7,7 @@ real endpoints in their place.
 
 import json
 import random
+import select
 import time
 
 import numpy as np
@@ -69,6 +70,11 @@ class World:
         endpoint.alive = False
         for link in endpoint.links:
             link.dead, link.dies_at = name, self.now + self.notice
+
+    def has_news(self, endpoint):
+        """Whether the descriptor of hetccl.Endpoint would poll readable."""
+        gone = {link for link in endpoint.links if link.gone(endpoint) is not None}
+        return bool(endpoint.inbox) or not gone <= endpoint.told
 
     def deliver(self, link, sender, payload):
         late = self.late_by * self.chance.random() if self.chance.random() < 0.1 else 0
@@ -209,6 +215,7 @@ class FakeEndpoint:
     def __init__(self, world, name):
         self.world, self.name, self.alive = world, name, True
         self.inbox, self.links, self.last_peer = [], {}, 0
+        self.told = set()  # links whose loss `peers` has said
         world.endpoints.append(self)
 
     def close(self):
@@ -231,6 +238,7 @@ class FakeEndpoint:
         return Peer(self, link)
 
     def peers(self):
+        self.told = {link for link in self.links if link.gone(self) is not None}
         return [
             {"number": peer.number, "name": peer.name, "gone": link.gone(self)}
             for link, peer in self.links.items()
@@ -270,6 +278,9 @@ class FakeEndpoint:
         found, self.inbox = self.inbox, []
         return found
 
+    def fileno(self):
+        raise AssertionError("the world tells by has_news")
+
 
 class RealWorld:
     """Real endpoints in this process, in place of World. Time passes in steps here, too, so that no
@@ -287,6 +298,9 @@ class RealWorld:
         made = Endpoint(name, "host")
         self.endpoints.setdefault(name, []).append(made)
         return made
+
+    def has_news(self, endpoint):
+        return bool(select.select([endpoint], [], [], 0)[0])
 
     def find(self, name):
         return self.endpoints[name][-1]

@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import select
 import signal
 import threading
 import time
@@ -55,7 +56,9 @@ def test_wrong_arguments_are_named():
     with Endpoint("one", "host") as one, Endpoint("other", "host") as other:
         memory = one.register(bytearray(100))
         peer = one.connect(other.metadata())
-        with pytest.raises(hetccl.HetcclError, match="block 0: bytes 50 to 150 lie outside"):
+        with pytest.raises(
+            hetccl.HetcclError, match="block 0: 100 bytes from byte 50 on lie outside"
+        ):
             one.put(peer, [(memory.id, 50, 1, 0, 100)])
         with pytest.raises(ValueError, match=r"must be \[n, 5\]"):
             one.put(peer, np.zeros((2, 4), np.int64))
@@ -77,6 +80,29 @@ def test_wrong_arguments_are_named():
     with pytest.raises(hetccl.HetcclError, match="endpoint is none"):
         one.metadata()
     one.close()
+
+
+def test_a_descriptor_is_readable_while_there_is_news():
+    def has_news(seconds=0):
+        return bool(select.select([decode], [], [], seconds)[0])
+
+    with Endpoint("decode", "host") as decode:
+        assert not has_news()
+        with Endpoint("prefill", "host") as prefill:
+            peer = prefill.connect(decode.metadata())
+            assert not has_news()
+            prefill.notify(peer, b"1")
+            prefill.notify(peer, b"2")
+            assert has_news(PATIENCE)
+            taken = []
+            while len(taken) < 2:
+                taken += decode.notifications(PATIENCE)
+            assert not has_news()
+        assert has_news(PATIENCE)  # the peer is gone
+        assert decode.notifications() == []
+        assert has_news()
+        assert decode.peers()[0]["gone"] is not None
+        assert not has_news()
 
 
 @pytest.mark.smoke

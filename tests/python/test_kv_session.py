@@ -46,6 +46,30 @@ def test_cells_arrive_layer_by_layer(mode, layout, is_checked):
 
 
 @modes
+def test_a_session_says_when_it_has_to_be_polled(mode):
+    pair, sender, receiver = join(mode)
+    for _ in range(200):
+        pair.step()
+    now = pair.world.clock()
+    renewals = [min(peer.renew_at for peer in one._peers.values()) for one in (sender, receiver)]
+    assert [sender.due, receiver.due] == renewals
+    assert min(renewals) > now
+    sender.begin("r", SOURCE, 12, lease=0.5)
+    assert sender.due == min(now + 0.5, renewals[0])
+    sender.renew("r")
+    receiver.offer("r", TARGET, (0, 12), mode=mode)
+    assert receiver.due == now  # until its gets are done, of which no news comes
+    while not sender._handoffs:
+        pair.step()
+    assert sender.due == receiver.due == pair.world.clock()
+    sender.abort("r")
+    pair.run(("p0", "r"), ("d0", "r"))
+    assert min(sender.due, receiver.due) > pair.world.clock()
+    receiver.disconnect(*receiver.peers)
+    assert receiver.due is None
+
+
+@modes
 @pytest.mark.parametrize("encoding", ["int8", "e4m3"])
 def test_encoded_cells_are_within_their_bound(mode, encoding):
     pair, sender, receiver = join(mode, target={"order": "BSHND", "dtype": "float32"})

@@ -50,12 +50,17 @@ FAULTS = {
 }
 
 
+def need_ucx() -> None:
+    if UCX_HEADER.exists():
+        return
+    if os.environ.get("CI"):
+        pytest.fail("there is no UCX: tools/setup --mpi installs libucx-dev")
+    pytest.skip("there is no UCX: apt-get install libucx-dev")
+
+
 def compile_ucx(target: Path, folder: Path) -> Path:
     """The adaptor of these sources, as the guide builds it."""
-    if not UCX_HEADER.exists():
-        if os.environ.get("CI"):
-            pytest.fail("there is no UCX: tools/setup --mpi installs libucx-dev")
-        pytest.skip("there is no UCX: apt-get install libucx-dev")
+    need_ucx()
     sources = map(str, sorted(folder.glob("*.c")))
     return compile_to(
         target, "gcc", "-std=gnu11", *STRICT, "-shared", "-fPIC", *sources, "-lucp", "-lucs"
@@ -103,6 +108,24 @@ def test_strangers_are_no_ends_of_channels_and_take_no_processor(ucx: Path, tmp_
     ran = subprocess.run([program, ucx], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "strangers stay outside" in ran.stdout
+
+
+def test_buffers_outlive_operations_that_ucx_does_not_cancel_in_time(tmp_path: Path) -> None:
+    need_ucx()
+    sources = (
+        str(Path(__file__).parent / "ucx_stuck.c"),
+        *(str(ADAPTORS / "ucx" / name) for name in ("ucx_channels.c", "ucx_messages.c")),
+    )
+    program = compile_to(
+        tmp_path / "stuck", "gcc", "-std=gnu11", *STRICT, "-pthread", "-fsanitize=address", "-g",
+        "-Dclock_gettime=fake_clock", f"-I{ADAPTORS / 'ucx'}", *sources,
+    )  # fmt: skip
+    ran = subprocess.run(
+        [program], env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+        capture_output=True, text=True, timeout=HANG, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "the worker ends before the posts" in ran.stdout
 
 
 def test_its_proofs_are_those_of_blake2s(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 Runs against vLLM's own base classes where they can be imported, else against the recorded ones.
 """
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -91,6 +92,26 @@ def test_prompts_are_handed_off_and_decoded(make, mode):
     assert received == 4
     assert sum(len(stats.data["load_seconds"]) for stats in pair.d.stats) == 4
     assert sum(stats.data["bytes_sent"] for stats in pair.p.stats) > 0
+
+
+def test_a_side_that_waits_polls_nothing(make):
+    pair = make()
+    params = pair.prefill("p0", 0, 7)
+    pair.decode("d0", 0, 7, params)
+    pair.until(lambda: "d0" in pair.d.ended)
+    pair.settle()
+    sides = [rank.connector._worker for e in pair.engines for rank in e.ranks]
+    rounds = dict.fromkeys(sides, 0)
+
+    def count(side, advance):
+        rounds[side] += 1
+        advance()
+
+    for side in sides:
+        side._advance = functools.partial(count, side, side._advance)
+    time.sleep(0.5)
+    # A renewal, and the news of one, are due each third of a lease of 30 s.
+    assert all(n <= 4 for n in rounds.values()), rounds.values()
 
 
 SHAPES = {

@@ -158,6 +158,13 @@ class Receiver(Session):
     def _is_idle(self) -> bool:
         return not self._requests
 
+    @property
+    def _moves(self) -> bool:
+        return bool(self._requests or self._outcomes)
+
+    def _expiries(self) -> list[float]:
+        return []
+
     def _count_requests(self) -> dict[str, int]:
         n_links = sum(len(peer.handoffs) for peer in self._peers.values())
         return {"requests": len(self._requests), "hand-offs": n_links}

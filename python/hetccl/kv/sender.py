@@ -137,6 +137,15 @@ class Sender(Session):
     def _is_idle(self) -> bool:
         return not self._requests and not self._handoffs
 
+    @property
+    def _moves(self) -> bool:
+        failed = any(request.failure is not None for request in self._requests.values())
+        return bool(self._handoffs or self._outcomes or failed)
+
+    def _expiries(self) -> list[float]:
+        times = [request.expires for request in self._requests.values()]
+        return [*times, *(handoff.expires for handoff in self._parked)]
+
     def _count_requests(self) -> dict[str, int]:
         n_handoffs = len(self._handoffs) + len(self._parked)
         return {"requests": len(self._requests), "hand-offs": n_handoffs}

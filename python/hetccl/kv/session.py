@@ -210,6 +210,20 @@ class Session(ABC):
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
+    def fileno(self) -> int:
+        """A descriptor for `select`: readable when `poll` has something to do, though it is not
+        due."""
+        return int(self._endpoint.fileno())
+
+    @property
+    def due(self) -> float | None:
+        """The time, of `clock`, at which `poll` has to be called, even if nothing comes: in the
+        past while data moves, None if never. A call of another method may bring it forward."""
+        if self._moves:
+            return self._clock()
+        times = [peer.renew_at for peer in self._peers.values()]
+        return min([*times, *self._expiries()], default=None)
+
     def close(self, timeout: float = 10.0) -> list[Outcome]:
         """Aborts all requests, waits until their blocks are free, disconnects, and gives the
         memory back. Returns the last outcomes. Peers that have not acknowledged within `timeout`
@@ -237,6 +251,15 @@ class Session(ABC):
     @property
     @abstractmethod
     def _is_idle(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def _moves(self) -> bool:
+        """Whether progress may depend on calls of `poll` alone."""
+
+    @abstractmethod
+    def _expiries(self) -> Iterable[float]:
+        """Returns the times at which something expires, while nothing moves."""
 
     @abstractmethod
     def _count_requests(self) -> dict[str, int]: ...
@@ -363,7 +386,7 @@ class Session(ABC):
         if now < self._watch_at:
             return
         self._watch_at = now + _WATCH_PERIOD
-        for state in self._endpoint.peers() if self._peers else ():
+        for state in self._endpoint.peers():
             peer = self._links.get(state["number"])
             if peer is not None and state["gone"] is not None:
                 self._lose(peer, state["gone"])

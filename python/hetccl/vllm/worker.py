@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from hetccl.vllm.settings import Handshake, Load, Remote, Send, Settings, StepMe
 from hetccl.vllm.stats import HetcclStats, counts_of
 
 logger = logging.getLogger("vllm.hetccl")
-_BUSY, _IDLE = 0.0002, 0.002  # seconds between polls
+_BUSY = 0.0002  # seconds between polls while something moves
 _LEFT = "the decode engine left it"
 _CLOSE = 2.0  # seconds that peers have to acknowledge the end
 Opened = list[tuple[str, Any]]  # metadata and link of each worker of an engine
@@ -100,7 +101,11 @@ class WorkerSide:
         self._waiting: dict[Remote, list[Load]] = {}  # loads that wait for a connection
         self._pool = ThreadPoolExecutor(4, "hetccl-connect")
         self._error: BaseException | None = None
-        self._stop = threading.Event()
+        self._is_stopped = False
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # rung for the thread
+        self._news = select.poll()  # not select: vLLM may have more than 1,024 descriptors
+        for watched in (self._bell, self._sender, self._receiver):
+            self._news.register(watched, select.POLLIN)
         self._thread = threading.Thread(target=self._run, name="hetccl-kv", daemon=True)
         with _all_cores():
             self._thread.start()
@@ -111,6 +116,7 @@ class WorkerSide:
         """Gives the thread its orders of a step."""
         if not metadata.is_empty:
             self._orders.put(metadata)
+            self._ring()
 
     def take(self) -> Results:
         """Returns the requests that have ended. Raises KvError once the thread has failed: nothing
@@ -135,8 +141,15 @@ class WorkerSide:
 
     def close(self) -> None:
         """Ends all hand-offs, and gives the memory back. Idempotent."""
-        self._stop.set()
+        self._is_stopped = True
+        self._ring()
         self._thread.join()
+
+    def _ring(self) -> None:
+        """Wakes the thread. Any thread may call it, also when the thread has ended."""
+        with self._lock:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
 
     # The side's own thread.
 
@@ -146,15 +159,28 @@ class WorkerSide:
             own = torch.cuda.Stream(self._cache.device)  # type: ignore[no-untyped-call]
             torch.cuda.set_stream(own)
         try:
-            while not self._stop.is_set():
+            while not self._is_stopped:
                 self._advance()
-                is_busy = self._sends or self._loads or self._opening
-                self._stop.wait(_BUSY if is_busy else _IDLE)
+                self._wait()
         except BaseException as error:
             logger.exception("hetccl: the thread that moves caches has failed")
             self._error = error
         finally:
             self._end()
+            with self._lock:
+                os.close(self._bell)
+                self._bell = -1
+
+    def _wait(self) -> None:
+        """Waits until something moves: orders, connections, news of peers, or the time is due."""
+        times = [one.due for one in (self._sender, self._receiver)]
+        left = min((one - self._clock() for one in times if one is not None), default=None)
+        if left is not None and left < _BUSY:
+            time.sleep(_BUSY)
+            return
+        news = self._news.poll(None if left is None else left * 1000)
+        if any(descriptor == self._bell for descriptor, _ in news):
+            os.eventfd_read(self._bell)
 
     def _advance(self) -> None:
         while True:
@@ -241,6 +267,7 @@ class WorkerSide:
         elif remote not in self._opening:
             self._engines.pop(remote, None)
             self._opening[remote] = self._pool.submit(self._connect, remote)
+            self._opening[remote].add_done_callback(lambda _: self._ring())
 
     def _connect(self, remote: Remote) -> Opened:
         seconds = self._settings.connect_timeout

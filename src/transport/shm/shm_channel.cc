@@ -25,6 +25,17 @@ size_t what_moves(size_t wanted, size_t there) {
   return there < wanted && wanted > kPieceBytes ? 0 : std::min(wanted, there);
 }
 
+// Passes `bytes` of `extent` to `copy`, one contiguous part after the other.
+template <typename CopyPart>
+void move(Extent& extent, size_t bytes, const CopyPart& copy) {
+  while (bytes > 0) {
+    const auto part = extent.front().first(std::min(bytes, extent.front().size()));
+    copy(part);
+    extent.advance(part.size());
+    bytes -= part.size();
+  }
+}
+
 }  // namespace
 
 size_t Channels::piece_of(size_t left) const {
@@ -113,14 +124,14 @@ bool ShmChannel::send(size_t* budget) {
       encode({sends_completed_, 0, transfer.bytes, transfer.bytes, transfer.info}, header);
       out_.write(header, kHeaderBytes);
       header_sent_ = true;
+      sending_ = Extent(transfer, 0, transfer.bytes);
       bytes = kHeaderBytes;
     }
-    const size_t wanted = channels_->piece_of(transfer.bytes - sent_);
+    const size_t wanted = channels_->piece_of(sending_.bytes());
     const size_t piece = what_moves(wanted, out_.room(wanted));
-    if (piece > 0)
-      out_.write(static_cast<const std::byte*>(transfer.data) + sent_, piece,
-                 channels_->crew.get());
-    sent_ += piece;
+    move(sending_, piece, [&](std::span<std::byte> part) {
+      out_.write(part.data(), part.size(), channels_->crew.get());
+    });
     bytes += piece;
     if (bytes == 0) break;
     out_.publish();
@@ -128,11 +139,10 @@ bool ShmChannel::send(size_t* budget) {
     moved = true;
     channels_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
     spend(budget, bytes);
-    if (sent_ < transfer.bytes) continue;
+    if (sending_.bytes() > 0) continue;
     sends_.pop();
     ++sends_completed_;
     header_sent_ = false;
-    sent_ = 0;
   }
   return moved;
 }
@@ -145,22 +155,21 @@ bool ShmChannel::receive(size_t* budget) {
       if (!begin_message()) return true;
       moved = true;
     }
-    const Parcel& transfer = recvs_.front();
-    const size_t wanted = channels_->piece_of(transfer.bytes - received_);
+    const size_t wanted = channels_->piece_of(receiving_.bytes());
     const size_t piece = what_moves(wanted, in_.available(wanted));
     if (!in_.sane()) {
       fail(error(ErrorCode::RemoteError, "rank %d broke the ring of its channel", peer_));
       return true;
     }
     if (piece == 0 && wanted > 0) break;
-    if (piece > 0)
-      in_.read(static_cast<std::byte*>(transfer.data) + received_, piece, channels_->crew.get());
-    received_ += piece;
+    move(receiving_, piece, [&](std::span<std::byte> part) {
+      in_.read(part.data(), part.size(), channels_->crew.get());
+    });
     in_.publish();
     ring_if_asleep();
     moved = true;
     spend(budget, piece + 1);
-    if (received_ == transfer.bytes) complete_message();
+    if (receiving_.bytes() == 0) complete_message();
   }
   return moved;
 }
@@ -179,6 +188,7 @@ bool ShmChannel::begin_message() {
     fail(status.code() == ErrorCode::InvalidUsage ? status
                                                   : status.with(format("from rank %d", peer_)));
   header_seen_ = status.ok();
+  if (header_seen_) receiving_ = Extent(recvs_.front(), 0, recvs_.front().bytes);
   return header_seen_;
 }
 
@@ -186,7 +196,6 @@ void ShmChannel::complete_message() {
   recvs_.pop();
   ++recvs_completed_;
   header_seen_ = false;
-  received_ = 0;
 }
 
 // Counters, `closed` and `sleeping` are sequentially consistent: either the sleeper sees what was

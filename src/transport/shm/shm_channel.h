@@ -9,6 +9,7 @@
 #include "base/fifo.h"
 #include "base/shared_memory.h"
 #include "host/crew.h"
+#include "transport/extent.h"
 #include "transport/message.h"
 #include "transport/shm/pipe.h"
 #include "transport/shm/segment.h"
@@ -40,6 +41,7 @@ class ShmChannel final : public Channel {
   void post_recv(const Parcel& transfer) override;
   [[nodiscard]] uint64_t sends_completed() const override { return sends_completed_; }
   [[nodiscard]] uint64_t recvs_completed() const override { return recvs_completed_; }
+  [[nodiscard]] bool takes_lists() const override { return true; }
   [[nodiscard]] std::optional<MessageInfo> incoming() override;
   [[nodiscard]] const Status& status() const override { return status_; }
   void close() override;
@@ -72,12 +74,12 @@ class ShmChannel final : public Channel {
   RingWriter out_;
   Fifo<Parcel> sends_;
   bool header_sent_ = false;  // of sends_.front()
-  size_t sent_ = 0;           // payload bytes of sends_.front()
+  Extent sending_;            // its payload that is left, once the header is sent
   uint64_t sends_completed_ = 0;
   RingReader in_;
   Fifo<Parcel> recvs_;
   bool header_seen_ = false;  // of recvs_.front()
-  size_t received_ = 0;       // payload bytes of recvs_.front()
+  Extent receiving_;          // its payload that is left, once the header was seen
   uint64_t recvs_completed_ = 0;
 };
 

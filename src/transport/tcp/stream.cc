@@ -3,6 +3,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace hetccl::transport::tcp {
@@ -11,40 +12,49 @@ namespace {
 
 // The most that one call may read, because the engine drives other ranks too.
 constexpr size_t kMaxRead = 512 << 10;
+// The most pieces of memory of one call. A list of shorter pieces takes several calls.
+constexpr size_t kMostParts = 256;
 
 }  // namespace
 
-void PieceWriter::start(const Header& header, const void* payload) {
+void PieceWriter::start(const Header& header, const Extent& payload) {
   encode(header, header_.data());
   message_ = header.number;
-  payload_ = static_cast<const std::byte*>(payload);
+  payload_ = payload;
   left_header_ = kHeaderBytes;
-  left_payload_ = header.bytes;
 }
 
 Io PieceWriter::write(net::Wire& wire, size_t* written) {
-  const iovec parts[2] = {{header_.data() + (kHeaderBytes - left_header_), left_header_},
-                          {const_cast<std::byte*>(payload_), left_payload_}};
-  const Io result = wire.write(
-      {left_header_ > 0 ? parts : parts + 1,
-       (left_header_ > 0 ? size_t{1} : size_t{0}) + (left_payload_ > 0 ? size_t{1} : size_t{0})},
-      written);
-  if (result == Io::Failed) return result;
-  const size_t of_header = std::min(*written, left_header_);
-  const size_t of_payload = *written - of_header;
-  left_header_ -= of_header;
-  left_payload_ -= of_payload;
-  if (of_payload > 0) payload_ += of_payload;
-  return active() ? Io::Blocked : Io::Moved;
+  std::array<iovec, kMostParts> parts;
+  *written = 0;
+  while (active()) {
+    const size_t first = left_header_ > 0 ? 1 : 0;
+    if (first > 0) parts[0] = {header_.data() + (kHeaderBytes - left_header_), left_header_};
+    size_t of_payload = 0;
+    const size_t n = payload_.describe(std::span(parts).subspan(first), SIZE_MAX, &of_payload);
+    const size_t offered = left_header_ + of_payload;
+    size_t taken = 0;
+    const Io result = wire.write({parts.data(), first + n}, &taken);
+    if (result == Io::Failed) return result;
+    *written += taken;
+    const size_t of_header = std::min(taken, left_header_);
+    left_header_ -= of_header;
+    payload_.advance(taken - of_header);
+    if (taken < offered) return Io::Blocked;
+  }
+  return Io::Moved;
 }
 
-size_t PieceReader::begin_payload(void* target, size_t bytes) {
+size_t PieceReader::begin_payload(const Extent& target) {
   begin_ += kHeaderBytes;
-  const size_t buffered = std::min(bytes, end_ - begin_);
-  if (buffered > 0) std::memcpy(target, buffer_.data() + begin_, buffered);
-  begin_ += buffered;
-  left_ = bytes - buffered;
-  target_ = left_ > 0 ? static_cast<std::byte*>(target) + buffered : nullptr;
+  target_ = target;
+  const size_t buffered = std::min(target.bytes(), end_ - begin_);
+  for (const size_t end = begin_ + buffered; begin_ < end;) {
+    const size_t bytes = std::min(end - begin_, target_.front().size());
+    std::memcpy(target_.front().data(), buffer_.data() + begin_, bytes);
+    target_.advance(bytes);
+    begin_ += bytes;
+  }
   return buffered;
 }
 
@@ -54,17 +64,16 @@ Io PieceReader::read(net::Wire& wire, bool from_socket, size_t* payload, bool* m
     end_ -= begin_;
     begin_ = 0;
   }
-  const size_t direct = std::min(left_, kMaxRead);
-  const size_t ahead = direct == left_ ? buffer_.size() - end_ : 0;
-  const iovec parts[2] = {{target_, direct}, {buffer_.data() + end_, ahead}};
-  const std::span<const iovec> into(
-      direct > 0 ? parts : parts + 1,
-      (direct > 0 ? size_t{1} : size_t{0}) + (ahead > 0 ? size_t{1} : size_t{0}));
+  std::array<iovec, kMostParts + 1> parts;
+  size_t direct = 0;
+  size_t n = target_.describe(std::span(parts).first(kMostParts), kMaxRead, &direct);
+  const size_t ahead = direct == target_.bytes() ? buffer_.size() - end_ : 0;
+  if (ahead > 0) parts[n++] = {buffer_.data() + end_, ahead};
   size_t got = 0;
+  const std::span<const iovec> into(parts.data(), n);
   const Io result = from_socket ? wire.read(into, &got) : wire.read_pending(into, &got);
   *payload = std::min(got, direct);
-  left_ -= *payload;
-  target_ = left_ > 0 ? target_ + *payload : nullptr;
+  target_.advance(*payload);
   end_ += got - *payload;
   *more = got == direct + ahead || wire.pending();
   return result;

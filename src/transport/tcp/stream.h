@@ -11,6 +11,7 @@
 
 #include "net/path.h"
 #include "net/wire.h"
+#include "transport/extent.h"
 #include "transport/message.h"
 #include "transport/tcp/poller.h"
 
@@ -21,17 +22,18 @@ using net::Io;
 /// The piece that a stream is writing: its header, then its payload.
 class PieceWriter {
  public:
-  [[nodiscard]] bool active() const { return left_header_ + left_payload_ > 0; }
+  [[nodiscard]] bool active() const { return left_header_ + payload_.bytes() > 0; }
   [[nodiscard]] uint64_t message() const { return message_; }
   [[nodiscard]] size_t header_left() const { return left_header_; }
-  void start(const Header& header, const void* payload);
-  /// Writes as much as the wire takes, in one call. Returns Blocked if the piece is not complete.
+  void start(const Header& header, const Extent& payload);
+  /// Writes as much as the wire takes, mostly in one call. Returns Blocked if the piece is not
+  /// complete.
   Io write(net::Wire& wire, size_t* written);
 
  private:
   std::array<uint8_t, kHeaderBytes> header_;
-  const std::byte* payload_ = nullptr;
-  size_t left_header_ = 0, left_payload_ = 0;
+  Extent payload_;
+  size_t left_header_ = 0;
   uint64_t message_ = 0;
 };
 
@@ -42,12 +44,12 @@ class PieceReader {
   static constexpr size_t kReadAheadBytes = 8192;
   /// Return whether a whole header is buffered, and whether payload is expected.
   [[nodiscard]] bool has_header() const { return end_ - begin_ >= kHeaderBytes; }
-  [[nodiscard]] bool in_payload() const { return left_ > 0; }
-  [[nodiscard]] bool empty() const { return begin_ == end_ && left_ == 0; }
+  [[nodiscard]] bool in_payload() const { return target_.bytes() > 0; }
+  [[nodiscard]] bool empty() const { return begin_ == end_ && !in_payload(); }
   [[nodiscard]] const uint8_t* header() const { return buffer_.data() + begin_; }
-  /// Drops the buffered header. `bytes` of payload follow, to be stored at `target`. Returns how
-  /// many of them were buffered already.
-  size_t begin_payload(void* target, size_t bytes);
+  /// Drops the buffered header. The payload that follows belongs into `target`. Returns how many of
+  /// its bytes were buffered already.
+  size_t begin_payload(const Extent& target);
   /// Reads what has arrived, in one call: payload to its target, the rest into the read-ahead
   /// buffer. Sets `*payload` to the bytes stored at the target, and `*more` if there may be more to
   /// read. Requires that payload is expected or no header is buffered. Without `from_socket` it
@@ -57,8 +59,7 @@ class PieceReader {
  private:
   std::array<uint8_t, kReadAheadBytes> buffer_;
   size_t begin_ = 0, end_ = 0;
-  std::byte* target_ = nullptr;
-  size_t left_ = 0;
+  Extent target_;
 };
 
 class TcpChannel;

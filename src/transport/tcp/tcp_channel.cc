@@ -153,7 +153,7 @@ bool TcpChannel::assign(Stream& stream) {
   header.bytes = std::min(piece_bytes_, transfer.bytes - sending.assigned);
   header.total = transfer.bytes;
   header.info = transfer.info;
-  stream.writer.start(header, static_cast<const std::byte*>(transfer.data) + sending.assigned);
+  stream.writer.start(header, Extent(transfer, sending.assigned, header.bytes));
   sending.assigned += header.bytes;
   if (sending.assigned < transfer.bytes) return true;
   ++unassigned_;
@@ -358,8 +358,7 @@ Result<size_t> TcpChannel::begin_payload(Stream& stream, const Header& header) {
   stream.reading = header.number;
   receiving.header_seen = true;
   receiving.expected += header.bytes;
-  auto* target = static_cast<std::byte*>(receiving.transfer.data) + header.offset;
-  return stream.reader.begin_payload(target, header.bytes);
+  return stream.reader.begin_payload(Extent(receiving.transfer, header.offset, header.bytes));
 }
 
 bool TcpChannel::count_payload(uint64_t message, size_t bytes) {

@@ -38,6 +38,7 @@ class TcpChannel final : public Channel {
   [[nodiscard]] uint64_t recvs_completed() const override {
     return recvs_completed_.load(std::memory_order_acquire);
   }
+  [[nodiscard]] bool takes_lists() const override { return true; }
   [[nodiscard]] std::optional<MessageInfo> incoming() override;
   [[nodiscard]] const Status& status() const override { return failed() ? status_ : fine_; }
   void close() override;
