@@ -5,7 +5,9 @@
 `--devices`: of the two ends, "host" or "cuda:0". `--apart`: as if they were on two hosts, over TCP
 and loopback. `--link`: on two emulated hosts, joined by a link of that rate (root only).
 The best, of the same run: on one host a copy of memory, or a GPU's copies out and in through pinned
-memory; over TCP plain streams, as many as a channel has; with `--link` the link's rate.
+memory; over TCP as many plain streams as a channel has, each with a thread at either end; with
+`--link` the link's rate. HETCCL_TCP_THREADS tells how many threads move a channel's streams, beside
+the engine's: an eighth of the cores, or what is set.
 Short transfers stand beside a ping: 8 bytes there and back by a communicator of both ends, over the
 same transport.
 """
@@ -105,6 +107,11 @@ def seconds_of(action: Any) -> float:
     return statistics.median(times)
 
 
+def n_streams() -> int:
+    """How many a channel has over loopback."""
+    return max(2, int(os.environ["HETCCL_TCP_THREADS"]) + 1)
+
+
 def stream_limit(streams: int) -> float:
     """Bytes a second of plain TCP streams over loopback, by threads of two processes."""
 
@@ -173,7 +180,7 @@ def measure(arguments: argparse.Namespace, ours: Connection) -> None:
     devices = arguments.devices.split(",")
     limit = arguments.limit
     if not limit:
-        limit = stream_limit(4) if arguments.apart else copy_limit(devices)
+        limit = stream_limit(n_streams()) if arguments.apart else copy_limit(devices)
     if devices[0] != "host":
         torch.cuda.set_device(devices[0])
     with Endpoint("prefill", devices[0]) as endpoint:
@@ -181,6 +188,7 @@ def measure(arguments: argparse.Namespace, ours: Connection) -> None:
         region = endpoint.register(memory)
         peer = endpoint.connect(ours.recv())
         how = peer.state()["transport"]
+        how += f", {n_streams()} streams" if how == "tcp" else ""
         print(f"{devices[0]} -> {devices[1]}, {how}; at best {limit / 1e9:.3f} GB/s")
         print(f"{'':6} {'block':>10} {'blocks':>7} {'GB/s':>8} {'of best':>8} {'us a block':>11}")
         uid = hetccl.unique_id()
@@ -219,9 +227,13 @@ def start_ends(arguments: argparse.Namespace, hosts: EmulatedHosts | None) -> No
         f"--total={TOTAL_BY_LINK if hosts else TOTAL}", *(["--apart"] if arguments.apart else []),
     ]  # fmt: skip
     workers = []
+    threads = min(len(os.sched_getaffinity(0)) // 8, 4)
     for end, pipe in enumerate(multiprocessing.Pipe()):
         command = [*own, f"--end={end}", f"--pipe={pipe.fileno()}"]
-        environment = {"HETCCL_HOSTID": "ab"[end] if arguments.apart or hosts else "a"}
+        environment = {
+            "HETCCL_HOSTID": "ab"[end] if arguments.apart or hosts else "a",
+            "HETCCL_TCP_THREADS": os.environ.get("HETCCL_TCP_THREADS", str(threads)),
+        }
         if hosts is None:
             started = subprocess.Popen(
                 command, env={**os.environ, **environment}, pass_fds=[pipe.fileno()]

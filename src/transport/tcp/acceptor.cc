@@ -216,29 +216,39 @@ void Acceptor::refuse(const Visitor& visitor, const std::string& why) {
   if (!visitor.handshake.parked()) refusals_.add(visitor.peer.text(), why);
 }
 
-// Returns false if the visitor is to be removed: it failed, or became a stream.
+// Returns false if the visitor is to be removed: it failed, was forgotten, or became a stream.
 bool Acceptor::advance(Visitor& visitor) {
   net::HandshakeState state;
   {
     std::lock_guard lock(mutex_);
     state = visitor.handshake.advance(visitor.fd.get(),
                                       [this](const net::Hello& hello) { return key_of(hello); });
+    if (visitor.handshake.proven() && visitor.claim == nullptr)
+      visitor.claim = claim(visitor.handshake.hello());
+    if (state == net::HandshakeState::Done && !visitor.claim->forgotten) admit(visitor);
   }
   if (visitor.handshake.proven()) visitor.seat = {};
   if (state == net::HandshakeState::Failed) refuse(visitor, visitor.handshake.failure().message());
-  if (state == net::HandshakeState::Done) admit(visitor);
   return state == net::HandshakeState::InProgress;
+}
+
+// Requires the mutex.
+std::shared_ptr<Acceptor::Claim> Acceptor::claim(const net::Hello& hello) {
+  auto made = std::make_shared<Claim>(Claim{{hello.communicator, hello.to, hello.rank}});
+  std::erase_if(claims_, [](const auto& one) { return one.expired(); });
+  claims_.push_back(made);
+  return made;
 }
 
 pollfd Acceptor::entry_of(const Visitor& visitor) {
   return {visitor.fd.get(), static_cast<short>(visitor.handshake.events() | POLLRDHUP), 0};
 }
 
+// Requires the mutex.
 void Acceptor::admit(Visitor& visitor) {
   const net::Hello& hello = visitor.handshake.hello();
   if (hello.index >= streams_) return;
-  const Key key{hello.communicator, hello.to, hello.rank};
-  std::lock_guard lock(mutex_);
+  const Key& key = visitor.claim->key;
   auto& wires = admitted_[key];
   wires.resize(streams_);
   wires[hello.index] = visitor.handshake.wire(std::move(visitor.fd));
@@ -248,10 +258,14 @@ void Acceptor::admit(Visitor& visitor) {
 }
 
 void Acceptor::forget(uint64_t communicator, int self) {
+  const auto is_theirs = [&](const Key& key) {
+    return std::get<0>(key) == communicator && std::get<1>(key) == self;
+  };
   std::lock_guard lock(mutex_);
-  std::erase_if(admitted_, [&](const auto& entry) {
-    return std::get<0>(entry.first) == communicator && std::get<1>(entry.first) == self;
-  });
+  std::erase_if(admitted_, [&](const auto& entry) { return is_theirs(entry.first); });
+  for (const auto& one : claims_)
+    if (const auto claim = one.lock(); claim != nullptr && is_theirs(claim->key))
+      claim->forgotten = true;
   ring(bell_);  // a visitor may wait for room
 }
 

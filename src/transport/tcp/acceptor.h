@@ -75,7 +75,13 @@ class Acceptor {
 
  private:
   using Key = std::tuple<uint64_t, int, int>;  // communicator, self, peer
-  // An accepted connection whose peer has not proven itself yet.
+  // The channel of a visitor that has proven itself. Its peer may end the handshake first, so
+  // `forget` must find the channel before it is admitted.
+  struct Claim {
+    Key key;
+    bool forgotten = false;  // guarded by mutex_
+  };
+  // An accepted connection whose handshake has not ended.
   struct Visitor {
     uint64_t name = 0;
     Fd fd;
@@ -83,6 +89,7 @@ class Acceptor {
     net::SocketAddress peer;
     net::Crowd::Seat seat;  // while it is not proven
     TimePoint since;
+    std::shared_ptr<Claim> claim;  // once it is proven
   };
   using Visitors = std::list<Visitor>;
 
@@ -97,6 +104,7 @@ class Acceptor {
   bool drop_one(const char* why);
   bool advance(Visitor& visitor);
   void refuse(const Visitor& visitor, const std::string& why);
+  std::shared_ptr<Claim> claim(const net::Hello& hello);
   void admit(Visitor& visitor);
   [[nodiscard]] static pollfd entry_of(const Visitor& visitor);
   [[nodiscard]] static Key key_of(const PeerId& id) { return {id.communicator, id.self, id.peer}; }
@@ -123,6 +131,7 @@ class Acceptor {
 
   std::mutex mutex_;  // guards the members below
   std::list<Expectation*> expectations_;
+  std::vector<std::weak_ptr<Claim>> claims_;
   std::map<Key, std::vector<net::Wire>> admitted_;  // wires that their connect() has yet to take
 
   std::thread thread_;

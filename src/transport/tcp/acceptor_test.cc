@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "fake/patience.h"
 #include "fake/thread.h"
 
 namespace hetccl::transport::tcp {
@@ -24,7 +25,7 @@ TimePoint soon() {
 }
 
 struct Fixture {
-  explicit Fixture(size_t max_admitted) {
+  explicit Fixture(size_t max_admitted, const net::Encryption& encryption = nullptr) {
     Config config;
     config.socket_family = "inet";
     auto listener = net::listen(config);
@@ -33,7 +34,7 @@ struct Fixture {
     v4.sin_family = AF_INET;
     v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address = address.with_port(listener->port);
-    auto started = Acceptor::start(std::move(listener).value(), 1, nullptr, Log{LogLevel::Error},
+    auto started = Acceptor::start(std::move(listener).value(), 1, encryption, Log{LogLevel::Error},
                                    max_admitted);
     REQUIRE(started.ok());
     acceptor = std::move(started).value();
@@ -100,17 +101,37 @@ TEST_CASE("channels that their peers have closed, or that are forgotten, leave t
   CHECK(f.dial(1).valid());  // and closes
   const net::Wire second = f.dial(2);
   CHECK(second.valid());
-  // The acceptor answers the peer first, and admits its channel soon after; `forget` must find it.
-  std::atomic<bool> dialled = false;
-  fake::Thread third([&] {
-    CHECK(f.dial(3).valid());
-    dialled = true;
-  });
-  while (!dialled) {
-    f.acceptor->forget(kCommunicator, kSelf);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  f.acceptor->forget(kCommunicator, kSelf);
+  CHECK(f.dial(3).valid());
+}
+
+TEST_CASE("a channel is forgotten from the moment at which its peer may count on it") {
+  Fixture f(1, net::TlsContext::create().value());
+  const PeerId other{kCommunicator, kSelf, 9};
+  const Acceptor::Expectation known(*f.acceptor, other, f.secret);
+  auto fd = net::connect({f.address}, soon());
+  REQUIRE(fd.ok());
+  net::DialHandshake peer({kPurpose, 0, kCommunicator, 1, kSelf}, net::Key{f.secret},
+                          net::TlsContext::create().value());
+  const auto wait_for = [&](short events) {
+    pollfd entry{fd->get(), static_cast<short>(events | POLLRDHUP), 0};
+    REQUIRE(::poll(&entry, 1, fake::kHangMs) == 1);
+    return entry.revents;
+  };
+  // Reads no further than its acceptance, so that the encryption has not begun.
+  auto state = net::HandshakeState::InProgress;
+  while (state == net::HandshakeState::InProgress) {
+    state = peer.advance(fd->get());
+    if (state == net::HandshakeState::InProgress) wait_for(peer.events());
+    if (peer.proven()) break;
   }
-  third.join();
+  f.acceptor->forget(kCommunicator, kSelf);
+  while (state == net::HandshakeState::InProgress) {
+    state = peer.advance(fd->get());
+    if (state == net::HandshakeState::InProgress) wait_for(peer.events());
+  }
+  while ((wait_for(0) & POLLRDHUP) == 0) {
+  }
 }
 
 }  // namespace
