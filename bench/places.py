@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hetccl.hosts import INTERFACE, EmulatedHosts
+from hetccl.hosts import EmulatedHosts
 
 Start = Callable[[int, list[str], dict[str, str], Any], "subprocess.Popen[str]"]
 
@@ -22,12 +22,13 @@ class Place:
 
     start: Start
     address: str
-    interface: str
+    interface: str  # or several, with commas between them
+    card_mbps: str = ""  # HETCCL_CARD_MBPS
 
 
 @contextmanager
-def place_of(hosts: int, rate: str | None) -> Iterator[Place]:
-    """So many hosts; a single one needs no right to emulate it."""
+def place_of(hosts: int, rate: str | Sequence[str] | None) -> Iterator[Place]:
+    """So many hosts, with a card of each rate. A single one needs no right to emulate it."""
     if hosts == 1 and EmulatedHosts.unavailable() is not None:
 
         def start(host: int, argv: list[str], env: dict[str, str], out: Any) -> Any:
@@ -39,7 +40,8 @@ def place_of(hosts: int, rate: str | None) -> Iterator[Place]:
         yield Place(
             lambda host, argv, env, out: emulated.popen(host, argv, env, stdout=out, text=True),
             emulated.address(0),
-            INTERFACE,
+            ",".join(emulated.interface(rail) for rail in range(emulated.rails)),
+            emulated.card_mbps(),
         )
 
 

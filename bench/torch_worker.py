@@ -112,7 +112,7 @@ def timed(run: Callable[[], None], repeats: int) -> list[float]:
     return times
 
 
-def all_right(here: bool) -> bool:
+def is_right_everywhere(here: bool) -> bool:
     """Whether it is right on every rank; collective."""
     verdict = torch.tensor([int(here)])
     dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
@@ -149,7 +149,7 @@ def large(options: argparse.Namespace) -> dict[str, dict[str, object]]:
     for name in OPERATIONS:
         case.fill(name)
         case.run(name)
-        right = all_right(case.right(name))
+        right = is_right_everywhere(case.right(name))
         times = slowest(timed(lambda name=name: case.run(name), options.repeats))
         row: dict[str, object] = {
             "bytes": 4 * case.count,
@@ -167,7 +167,7 @@ def small(repeats: int) -> dict[str, object]:
     case = Case(SMALL_BYTES // 4)
     case.fill("all_reduce")
     case.run("all_reduce")
-    right = all_right(case.right("all_reduce"))
+    right = is_right_everywhere(case.right("all_reduce"))
     case.full.zero_()
     times = sorted(slowest(timed(lambda: case.run("all_reduce"), repeats)))
     return {

@@ -19,20 +19,13 @@ ELSEWHERE = {
 
 
 def read_arrows() -> dict[str, set[str]]:
-    """The arrows of tools/tidy by top-level room: adaptors count as their seam's, and `base`, which
-    every room uses, is left out."""
+    """`uses_of_rooms` of tools/tidy, and the C API, which uses nothing."""
     loader = SourceFileLoader("tidy", str(Path(__file__).parent / "tidy"))
     spec = spec_from_loader("tidy", loader)
     assert spec is not None
     tidy = module_from_spec(spec)
     loader.exec_module(tidy)
-    uses: dict[str, set[str]] = {"public": set()}
-    for room, allowed in tidy.ARROWS.items():
-        top = room.partition("/")[0]
-        used = {one.partition("/")[0] for one in allowed} - {top, "base", "*"}
-        uses[top] = uses.get(top, set()) | used
-    del uses["base"]
-    return uses
+    return {"public": set(), **tidy.uses_of_rooms()}
 
 
 def reaches(uses: dict[str, set[str]], room: str, other: str) -> bool:
@@ -76,7 +69,8 @@ def draw() -> str:
     for room, (x, y) in places.items():
         name = ELSEWHERE.get(room, room)
         width = text_width(name) + 24
-        drawing.box(x - width / 2, y, width, HEIGHT, title="uses " + ", ".join(sorted(uses[room])))
+        used = ", ".join(sorted(uses[room])) or "no other room"
+        drawing.box(x - width / 2, y, width, HEIGHT, title=f"{room} may use {used}")
         drawing.text(x, y + 23, name, anchor="middle")
     drawing.text(16, (top + 1) * ROW + 24, "Every room uses base.", look="muted")
     drawing.reserve(WIDTH, 0)

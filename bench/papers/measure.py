@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from entry import Found, MissingError, Number
-from places import finish, place_of, run_ranks
+from places import place_of, run_ranks
 from report import EMULATED_SCENES, least_on_a_link
 
 from hetccl.hosts import EmulatedHosts
@@ -114,15 +114,10 @@ def over_rails(rates: Sequence[str], collective: str, options: Sequence[str]) ->
     """The same between two hosts of one rank, with a network card of each of these rates."""
     need_hosts()
     argv = [sys.executable, "-m", "hetccl", "bench", collective, *options, "--json"]
-    with EmulatedHosts(2, rates) as hosts:
-        env = {"MASTER_ADDR": hosts.address(0), "MASTER_PORT": "29405", "WORLD_SIZE": "2",
-               "LOCAL_RANK": "0", "HETCCL_CARD_MBPS": hosts.card_mbps()}  # fmt: skip
-        with tempfile.TemporaryFile("w+") as out:
-            ranks = [hosts.popen(rank, argv, env | {"RANK": str(rank)}, text=True,
-                                 stdout=out if rank == 0 else None) for rank in (0, 1)]  # fmt: skip
-            finish(ranks, ", ".join(rates), TIMEOUT)
-            out.seek(0)
-            return seconds_of(out.read())
+    with place_of(2, rates) as place:
+        env = {"MASTER_ADDR": place.address, "MASTER_PORT": "29405",
+               "HETCCL_CARD_MBPS": place.card_mbps}  # fmt: skip
+        return seconds_of(run_ranks(place, [argv] * 2, (0, 1), env, TIMEOUT, ", ".join(rates)))
 
 
 def on_host(
@@ -147,7 +142,7 @@ def rates(seconds: Mapping[float, float]) -> dict[float, float]:
     return {size: size / took / 1e9 for size, took in seconds.items()}
 
 
-def beside_library(
+def measure_beside_library(
     layout: str, sizes: Sequence[str], quick: bool, ranks: int = 2
 ) -> dict[str, dict[str, dict[float, float]]]:
     """Median seconds by contender, collective and bytes, of a layout of bench/gpu.py: on the GPUs
@@ -192,7 +187,7 @@ def over_peer(
     """A peer's time over hetccl's in a layout of bench/gpu.py, at the largest size; `collectives`
     by their names there."""
     sizes = ("1M", "64M") if quick else ("64K", "1M", "16M", "64M", "256M", "1G")
-    found = beside_library(layout, sizes, quick)
+    found = measure_beside_library(layout, sizes, quick)
     series: dict[str, dict[float, float]] = {}
     values: dict[str, Number | str] = {}
     for name, label in collectives.items():

@@ -48,7 +48,7 @@ def marks(record: Record) -> str:
     return ", ".join(words)
 
 
-def here_text(entry: Entry, record: Record | None) -> str:
+def own_text(entry: Entry, record: Record | None) -> str:
     """A cell: our values, or the reason why there are none."""
     page = f"; also [{entry.page}]({entry.page}.md)" if entry.page else ""
     if record is None:
@@ -66,7 +66,7 @@ def rows(entries: list[Entry], records: Mapping[str, Record]) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for entry in entries:
         paper = values_text(entry.paper_values, entry.unit)
-        here = here_text(entry, records.get(entry.name))
+        here = own_text(entry, records.get(entry.name))
         yield f"| {entry.piece} | {entry.claim} | {paper} | {here} |"
 
 

@@ -110,7 +110,7 @@ def measure_losses(quick: bool) -> Found:
     )
 
 
-def beside_mpis(call: str, quick: bool) -> Found:
+def measure_beside_mpis(call: str, quick: bool) -> Found:
     """Calls of two ranks of one host by hetccl's C API, beside three MPIs."""
     least, most = 8, (4 if quick else 16) << 20
     sizes = (least, 512, 8 << 10, 128 << 10, 1 << 20, most)
@@ -261,7 +261,7 @@ ENTRIES = (
         measured="Messages in memory of the host, beside three MPIs.",
         limits="An MPI that takes memory of GPUs of two vendors in one job.",
         seconds=40,
-        measure=functools.partial(beside_mpis, "exchange"),
+        measure=functools.partial(measure_beside_mpis, "exchange"),
     ),
     Entry(
         paper="000",
@@ -275,7 +275,7 @@ ENTRIES = (
         measured="All-reduce in memory of the host, beside three MPIs.",
         limits="An MPI that takes memory of GPUs of two vendors in one job; 16 GPUs.",
         seconds=60,
-        measure=functools.partial(beside_mpis, "all_reduce"),
+        measure=functools.partial(measure_beside_mpis, "all_reduce"),
     ),
     Entry(
         paper="000",

@@ -60,7 +60,7 @@ def measure_wrapper(quick: bool) -> Found:
 
 def measure_messages(quick: bool) -> Found:
     sizes = ("64K", "1M", "4M", "16M") if quick else ("4K", "64K", "1M", "4M", "16M", "64M")
-    found = measure.beside_library("tcp", sizes, quick)
+    found = measure.measure_beside_library("tcp", sizes, quick)
     series = {name: by["send_recv"] for name, by in found.items() if "send_recv" in by}
     fits = {name: measure.regress(took) for name, took in series.items()}
     latency, rate, fit = fits["hetccl"]

@@ -129,7 +129,7 @@ def reference(options: argparse.Namespace, trace: Sequence[Arrival]) -> list[lis
         while other.prefill(lambda *_: None) is None:
             pass
         scatter(engine.cache, one.table, gather(other.cache, twin.table, one.n_prefill))
-        other.pool.give(twin.table)
+        other.pool.free(twin.table)
         engine.start_decode(one)
         while not engine.is_idle:
             engine.decode()

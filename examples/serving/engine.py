@@ -52,7 +52,7 @@ class BlockPool:
         self._used.update(taken)
         return taken
 
-    def give(self, blocks: Sequence[int]) -> None:
+    def free(self, blocks: Sequence[int]) -> None:
         """Frees blocks. Raises KeyError if one is free."""
         for block in blocks:
             self._used.remove(block)
@@ -148,7 +148,7 @@ class Engine:
             request.n_cached += 1
             if len(request.answer) == request.most:
                 self.drop(request)
-                self.pool.give(request.table)
+                self.pool.free(request.table)
         return batch
 
     def drop(self, request: Request) -> None:

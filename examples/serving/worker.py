@@ -137,11 +137,11 @@ class Worker:
         if job.owner == "engine":
             if self._engine.cache.is_cuda:  # its work may still write there
                 torch.cuda.synchronize(self._engine.cache.device)
-            self._engine.pool.give(job.request.table)
+            self._engine.pool.free(job.request.table)
         del self._jobs[job.request.id]
 
     def _release(self, request: str, blocks: Sequence[int]) -> None:
-        self._engine.pool.give(blocks)
+        self._engine.pool.free(blocks)
 
     def _step(self) -> bool:
         """Takes requests in, prefills a chunk, decodes a token of a batch. Returns whether there
@@ -179,7 +179,7 @@ class Worker:
             else:
                 self._handover.expect(*arguments)
         except (hetccl.HetcclError, kv.KvError) as error:
-            self._engine.pool.give(request.table)
+            self._engine.pool.free(request.table)
             self._fail(job, str(error))
 
     def _computed(self, request: Request, layer: int, tokens: tuple[int, int]) -> None:

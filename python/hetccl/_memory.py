@@ -62,7 +62,7 @@ class Memory:
         size = view.nbytes
         self.count = size // each
         if self.count * each != size:
-            raise self._odd(size)
+            raise self._size_error(size)
         self._held: Any = _from_buffer(view) if size else _NOTHING
         self.address = ctypes.addressof(self._held)
 
@@ -80,9 +80,9 @@ class Memory:
         self.dtype = named
         self.count = size // named.bytes
         if self.count * named.bytes != size:
-            raise self._odd(size)
+            raise self._size_error(size)
 
-    def _odd(self, size: int) -> ValueError:
+    def _size_error(self, size: int) -> ValueError:
         return ValueError(f"{size} bytes are no whole number of {self.dtype.name}")
 
 

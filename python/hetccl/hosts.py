@@ -193,7 +193,7 @@ class EmulatedHosts:
         """Drops that uplink of ``host``, as a pulled cable would."""
         _run("ip", "-n", self._switch, "link", "set", self._port(host, rail), "down")
 
-    def heal(self, host: int, rail: int = 0) -> None:
+    def restore(self, host: int, rail: int = 0) -> None:
         """Brings that uplink of ``host`` back."""
         _run("ip", "-n", self._switch, "link", "set", self._port(host, rail), "up")
 
@@ -278,11 +278,11 @@ class EmulatedHosts:
         _run("ip", "netns", "add", ns)
         _run("ip", "-n", ns, "link", "set", "lo", "up")
         for rail, rate in enumerate(self.rates):
-            self._plug(host, rail)
+            self._connect(host, rail)
             if rate is not None:
                 self._shape_uplink(host, "add", rate, rail)
 
-    def _plug(self, host: int, rail: int) -> None:
+    def _connect(self, host: int, rail: int) -> None:
         """Joins a host to the switch of one rail."""
         ns, interface, port = self.namespace(host), self.interface(rail), self._port(host, rail)
         mtu = ("mtu", str(MTU))

@@ -98,7 +98,7 @@ def _show_settings(settings: list[dict[str, Any]], console: Console, everything:
         console.print(Padding(Text(one["help"], style="dim"), (0, 0, 0, 6)))
 
 
-def _short(reason: str) -> str:
+def _shorten(reason: str) -> str:
     """A reason without the loader's words for each file that it has tried."""
     said, found, tried = reason.partition("no library found: ")
     if not found:
@@ -122,7 +122,7 @@ def _missing(parts: dict[str, Any]) -> Iterator[Text]:
                 rows.pop(name, None)
     for name, reason in rows.items():
         remedy = f": {_REMEDIES[name]}" if name in _REMEDIES else ""
-        yield Text.assemble((f"  {name}", "yellow"), f"  {_short(reason)}{remedy}")
+        yield Text.assemble((f"  {name}", "yellow"), f"  {_shorten(reason)}{remedy}")
 
 
 def _brief_row(row: dict[str, Any]) -> Text:

@@ -233,15 +233,15 @@ def reports(rates):
 
 def test_a_job_without_profiles_finds_its_shares():
     balancer = Balancer(divide_evenly(4, 96))
-    assert balancer.hear(reports((2, 2, 1, 1))).shares == (32, 32, 16, 16)
-    assert balancer.hear(reports((2, 2, 1, 1))) is None
+    assert balancer.add_reports(reports((2, 2, 1, 1))).shares == (32, 32, 16, 16)
+    assert balancer.add_reports(reports((2, 2, 1, 1))) is None
 
 
 def test_a_device_that_becomes_slow_loses_its_share_at_the_next_window():
     balancer = Balancer(divide_evenly(2, 90))
-    assert balancer.hear(reports((1, 1))) is None
-    assert balancer.hear(reports((2, 1))).shares == (60, 30)
-    assert balancer.hear(reports((1, 2))).shares == (30, 60)
+    assert balancer.add_reports(reports((1, 1))) is None
+    assert balancer.add_reports(reports((2, 1))).shares == (60, 30)
+    assert balancer.add_reports(reports((1, 2))).shares == (30, 60)
 
 
 def test_small_changes_and_noise_move_nothing():
@@ -249,15 +249,15 @@ def test_small_changes_and_noise_move_nothing():
     chance = random.Random(3)
     for _ in range(50):
         rates = [chance.uniform(0.98, 1.02) for _ in range(2)]
-        assert balancer.hear(reports(rates)) is None
+        assert balancer.add_reports(reports(rates)) is None
     assert GAIN > 1.02
 
 
 def test_a_window_without_a_time_changes_nothing():
     balancer = Balancer(divide_evenly(2, 90))
     for slowness in (None, 0.0, -1.0):
-        assert balancer.hear([Report(slowness, 1, 0, 0), Report(1, 1, 0, 0)]) is None
-    assert balancer.hear(reports((2, 1))).shares == (60, 30)
+        assert balancer.add_reports([Report(slowness, 1, 0, 0), Report(1, 1, 0, 0)]) is None
+    assert balancer.add_reports(reports((2, 1))).shares == (60, 30)
 
 
 def test_shares_that_make_no_batch_are_refused():
@@ -267,13 +267,13 @@ def test_shares_that_make_no_batch_are_refused():
 
 def test_no_rank_gets_more_than_the_most_where_shares_move():
     balancer = Balancer(divide_evenly(2, 90, most=50))
-    assert balancer.hear(reports((9, 1))).shares == (50, 40)
+    assert balancer.add_reports(reports((9, 1))).shares == (50, 40)
 
 
 def test_agreeing_takes_a_hundredth_of_the_time_at_most():
     balancer = Balancer(divide_evenly(2, 10))
     found = [Report(0.001, 0.002, 0.004, 0)] * 2
-    balancer.hear(found)
+    balancer.add_reports(found)
     assert balancer.window == 200
-    balancer.hear([Report(0.1, 0.2, 0.004, 0)] * 2)
+    balancer.add_reports([Report(0.1, 0.2, 0.004, 0)] * 2)
     assert balancer.window == 10

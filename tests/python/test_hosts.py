@@ -85,7 +85,7 @@ def test_a_cut_uplink_carries_nothing_until_it_heals():
         hosts.cut(0)
         refused = hosts.popen(1, [*probe, hosts.address(0), "1"], stderr=subprocess.DEVNULL)
         assert refused.wait(HANG) != 0
-        hosts.heal(0)
+        hosts.restore(0)
         transfer(hosts, 1000)
 
 

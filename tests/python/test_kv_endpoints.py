@@ -138,7 +138,7 @@ def test_a_link_that_is_cut_in_mid_transfer(mode, forked_python, tmp_path):
         assert [hear(end) for end in ends] == [{"state": "in mid-transfer"}] * 2
         hosts.cut(1)
         told = [hear(end) for end in ends]
-        hosts.heal(1)
+        hosts.restore(1)
         for folder in folders:
             tell(folder / "healed", "")
         last = [hear(end) for end in ends]

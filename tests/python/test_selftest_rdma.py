@@ -27,7 +27,7 @@ def with_transport(row):
 @pytest.fixture
 def no_rdma():
     """Skips a test where this machine has RDMA: tests/rdma/selftest is for those."""
-    if not rdma.why_not(known()):
+    if not rdma.why_no_rdma(known()):
         pytest.skip("this machine has RDMA")
 
 

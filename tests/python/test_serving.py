@@ -106,9 +106,9 @@ def test_blocks_are_freed_once():
     pool = BlockPool(3)
     taken = pool.take(2)
     assert pool.take(2) is None
-    pool.give(taken)
+    pool.free(taken)
     with pytest.raises(KeyError):
-        pool.give(taken)
+        pool.free(taken)
     assert pool.n_free == 3
 
 
@@ -503,7 +503,7 @@ def test_a_cut_link_fails_requests_by_name_and_heals(start, monkeypatch):
             assert error.value.kind == "failed"
         assert len(router.workers) == 2
         check_blocks(router)
-        hosts.heal(0)
+        hosts.restore(0)
         hosts.shape("1gbit")
 
         def is_served():

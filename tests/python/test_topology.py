@@ -221,6 +221,7 @@ def test_command_shows_a_launched_job(tmp_path):
     assert "3 ranks, 1 host, 2 clusters" in outputs[0]
     assert re.search(r"cluster 0 .*x", outputs[0])
     assert outputs[1:] == ["", ""]
+    assert not meeting.exists()
 
 
 @pytest.mark.parametrize(

@@ -132,11 +132,11 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 def test_a_best_counts_only_once_it_was_measured_again():
     points = [point(), point(0.7, samples=9, depth=4), point(0.9, depth=8)]
-    assert findings.to_confirm(points) == points[1]
+    assert findings.find_unconfirmed(points) == points[1]
     (found,) = findings.find(points)
     assert found.best == points[2]
     points[1] = replace(points[1], ratio=0.95, samples=CONFIRMING_PAIRS)
-    assert findings.to_confirm(points) is None
+    assert findings.find_unconfirmed(points) is None
     (found,) = findings.find(points)
     assert found.gain == pytest.approx(1 / 0.9)
     assert found.best_us == pytest.approx(90)

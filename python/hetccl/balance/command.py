@@ -10,7 +10,6 @@ import typer
 
 from hetccl.balance.planner import Plan, divide_by_speeds, plan
 from hetccl.balance.profiles import BalanceError
-from hetccl.parallel.command import Speed, parse_speeds
 from hetccl.parallel.models import ParallelError
 from hetccl.topology.command import files_are_arguments, read_or_make
 from hetccl.topology.options import (
@@ -19,8 +18,10 @@ from hetccl.topology.options import (
     Kind,
     LayoutText,
     Nic,
+    Speed,
     Together,
     TopologyFile,
+    parse_speeds,
     topology_of,
 )
 

@@ -107,13 +107,13 @@ class Loader:
                 self._balance(self._watch, size)
 
     def _balance(self, watch: Watch, size: int) -> None:
-        changed = watch.end_step(size, self._ahead)
+        changed = watch.end_step(size, self._count_prefetched)
         if changed is not None:
             plan, ahead = changed
             self._sampler.change(plan, self._step + ahead)
 
     @property
-    def _ahead(self) -> int:
+    def _count_prefetched(self) -> int:
         """Steps whose samples the DataLoader has drawn before they are asked for."""
         drawn = self._data.num_workers * (self._data.prefetch_factor or 0)
         return -(-drawn // self._sampler.plan.accumulation)

@@ -45,7 +45,7 @@ class Balancer:
         self._profiles = start.profiles
         self._factors: list[float] = []  # how many times as long as its profile a rank takes
 
-    def hear(self, reports: Sequence[Report]) -> Plan | None:
+    def add_reports(self, reports: Sequence[Report]) -> Plan | None:
         """Takes in the reports of a window, by rank. Returns the plan to change to, or None."""
         newest = [report.slowness or 0.0 for report in reports]
         if min(newest) <= 0:

@@ -52,7 +52,7 @@ class Watch:
                     f"online: rank {rank} has called backward() of no step.weigh(loss) lately, so "
                     "its computation cannot be measured"
                 )
-        plan = self._balancer.hear(reports)
+        plan = self._balancer.add_reports(reports)
         return None if plan is None else (plan, max(one.ahead for one in reports))
 
     def _exchange(self, ahead: int) -> list[Report]:

@@ -131,7 +131,7 @@ def find_slow(
     """What is slow, and the remedy. Links of ranks that are slow themselves are left out."""
     for alike in _by_kind(link for link in every if not slow_ranks & {link.source, link.target}):
         best = max(link.mbps for link in alike)
-        yield from _below_the_card(alike, best, hosts)
+        yield from _find_slow_links(alike, best, hosts)
         yield from _slower_than_others(_slow(alike), alike, best, hosts)
         yield from _name_late(
             _late(alike), statistics.median(link.seconds for link in alike), hosts
@@ -178,7 +178,7 @@ def _late(alike: Sequence[Link]) -> list[Link]:
     return [link for link in alike if link.seconds > _LATE * usual + _LATE_BY]
 
 
-def _below_the_card(alike: Sequence[Link], best: float, hosts: Hosts) -> Iterator[tuple[str, str]]:
+def _find_slow_links(alike: Sequence[Link], best: float, hosts: Hosts) -> Iterator[tuple[str, str]]:
     expected = alike[0].expected
     if expected and best < _SHORT * expected:
         names = sorted({hosts.name(hosts.of(link.source)) for link in alike})

@@ -44,7 +44,7 @@ def find() -> dict[str, Any]:
     return {"version": ".".join(map(str, _lib.version())), **json.loads(_lib.info())}
 
 
-def _tell(sender: Connection, environment: dict[str, str]) -> None:
+def _send_facts(sender: Connection, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # ranks give the same warnings
     try:
@@ -60,7 +60,7 @@ def look(environment: dict[str, str] | None = None, patience: float = 0) -> dict
     patience = max(_LOOKING, patience)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(
-        target=_tell, args=(sender, environment or {})
+        target=_send_facts, args=(sender, environment or {})
     )
     child.start()
     sender.close()

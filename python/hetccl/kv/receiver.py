@@ -274,7 +274,7 @@ class Receiver(Session):
             raise KvError(f"a chunk in slot {slot}, which was not granted")
         if self._unpack(request, link, slot, segments, values["checksum"]):
             link.slots.remove(slot)
-            self._slots.give(slot)
+            self._slots.free(slot)
             self._grant()
 
     def _unpack(
@@ -361,7 +361,7 @@ class Receiver(Session):
             segments, source = values["segments"], values["slot"]
             size = sum(map(link.wire.bytes_of, segments))
             if size > min(link.peer.slot_bytes, self._slots.slot_bytes):
-                self._slots.give(slot)
+                self._slots.free(slot)
                 cause = f"{link.peer.name}: a chunk of {size} bytes is larger than a slot"
                 self._fail(request, "protocol", cause)
                 return
@@ -377,7 +377,7 @@ class Receiver(Session):
                 self._unpack(request, link, slot, values["segments"], values["checksum"])
 
         note = self._message("read", number=link.number, slot=values["slot"])
-        self._get(request, link, row, note, land, lambda: self._slots.give(slot))
+        self._get(request, link, row, note, land, lambda: self._slots.free(slot))
 
     def _get(
         self,
@@ -477,7 +477,7 @@ class Receiver(Session):
         for link in request.links:
             link.peer.handoffs.pop(link.number, None)
             for slot in link.slots:
-                self._slots.give(slot)
+                self._slots.free(slot)
             link.slots.clear()
         if kind:
             self.metrics.count_failure(kind)

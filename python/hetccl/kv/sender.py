@@ -186,7 +186,7 @@ class Sender(Session):
         elif kind == "read":
             if values["slot"] in handoff.staged:
                 handoff.staged.remove(values["slot"])
-                self._slots.give(values["slot"])
+                self._slots.free(values["slot"])
         else:
             raise KvError(f"a receiver sends no {kind}")
         self._touch(handoff)
@@ -387,7 +387,7 @@ class Sender(Session):
                 break
             handoff.reserved.append(slot)
         if not handoff.is_pull:
-            self._want_slots(handoff)
+            self._request_slots(handoff)
 
     def _start_chunk(self, request: Request, handoff: Handoff, slot: int) -> None:
         """Packs the next chunk into `slot` and sends it, or offers it to be read."""
@@ -398,7 +398,7 @@ class Sender(Session):
             size = pack(self._cache, request.blocks, chunk, handoff.wire, peer.description, staged)
             settle(self._cache.device)
         except BaseException:
-            self._slots.give(slot)
+            self._slots.free(slot)
             raise
         facts = {
             "number": handoff.number,
@@ -417,9 +417,9 @@ class Sender(Session):
         blocks = np.array([[self._staging.id, at, peer.staging, to, size]], np.int64)
         try:
             note = self._message("chunk", slot=target, **facts)
-            self._put(handoff, blocks, note, ended=lambda: self._slots.give(slot))
+            self._put(handoff, blocks, note, ended=lambda: self._slots.free(slot))
         except BaseException:
-            self._slots.give(slot)
+            self._slots.free(slot)
             raise
 
     def _put(
@@ -435,12 +435,12 @@ class Sender(Session):
             handoff.flights.add(transfer, ended=ended)
         else:
             transfer = self._endpoint.put(handoff.link, blocks)
-            handoff.flights.add(transfer, lambda: self._tell(handoff, note), ended)
+            handoff.flights.add(transfer, lambda: self._send_note(handoff, note), ended)
 
-    def _tell(self, handoff: Handoff, note: bytes) -> None:
+    def _send_note(self, handoff: Handoff, note: bytes) -> None:
         self._post(handoff.peer, note)
 
-    def _want_slots(self, handoff: Handoff) -> None:
+    def _request_slots(self, handoff: Handoff) -> None:
         missing = len(handoff.reserved) - len(handoff.grants) - handoff.wanted
         if missing <= 0:
             return
@@ -496,7 +496,7 @@ class Sender(Session):
         handoff.jobs.clear()
         handoff.chunks.clear()
         while handoff.reserved:
-            self._slots.give(handoff.reserved.pop())
+            self._slots.free(handoff.reserved.pop())
         handoff.flights.cancel()
         if handoff.is_pull and not handoff.is_fenced:
             ending = {"number": handoff.number, "reason": kind, "cause": cause[:2000]}
@@ -515,7 +515,7 @@ class Sender(Session):
         handoff.is_over = True
         self._handoffs.remove(handoff)
         for slot in handoff.staged:
-            self._slots.give(slot)
+            self._slots.free(slot)
         handoff.staged.clear()
         if handoff.failure is not None and not handoff.is_finished:
             self._refuse(handoff, *handoff.failure)

@@ -112,7 +112,7 @@ class Slots:
         self._taken.add(slot)
         return slot
 
-    def give(self, slot: int) -> None:
+    def free(self, slot: int) -> None:
         """Frees a slot. Raises KeyError if it is free: two users would share it."""
         self._taken.remove(slot)
         self._free.append(slot)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,8 +19,12 @@ from hetccl.topology.options import (
     Kind,
     LayoutText,
     Nic,
+    Speed,
     Together,
     TopologyFile,
+    by_cluster,
+    parse_speeds,
+    spread,
     topology_of,
 )
 
@@ -55,14 +59,6 @@ MicroBatches = Annotated[
 Recompute = Annotated[
     bool, typer.Option("--recompute", help="Layers compute activations again, and keep none.")
 ]
-Speed = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--speed",
-        metavar="[CLUSTER=]RATE",
-        help="FLOP/s that a rank reaches: 0=120T. Else 40 % of the maker's, by kind of device.",
-    ),
-]
 MemoryOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -89,9 +85,6 @@ Save = Annotated[
     Path | None, typer.Option("--save", help="Write the best strategy here, for hetccl.parallel.")
 ]
 
-_Given = TypeVar("_Given")
-_SPEEDS = {"G": 1e9, "T": 1e12, "P": 1e15}
-
 
 def parse_counts(option: str, text: str | None) -> tuple[int, ...] | None:
     """Whole numbers of "26,10"."""
@@ -100,32 +93,6 @@ def parse_counts(option: str, text: str | None) -> tuple[int, ...] | None:
     if not re.fullmatch(r"\d{1,7}(,\d{1,7}){0,4095}", text):
         raise typer.BadParameter(f"{option} {text[:60]}: write whole numbers, such as 26,10")
     return tuple(map(int, text.split(",")))
-
-
-def parse_speeds(texts: list[str] | None, clusters: int) -> dict[int, float]:
-    """FLOP/s by number of the cluster, of --speed."""
-    speeds = {one: _parse_speed(said) for one, said in _by_cluster("--speed", texts).items()}
-    return _spread(speeds, clusters)
-
-
-def _by_cluster(option: str, texts: list[str] | None) -> dict[int | None, str]:
-    """["0=x", "y"] as {0: "x", None: "y"}."""
-    found: dict[int | None, str] = {}
-    for text in texts or []:
-        cluster, equals, value = text.rpartition("=")
-        if equals and not re.fullmatch(r"\d{1,5}", cluster):
-            raise typer.BadParameter(
-                f"{option} {text}: {cluster!r} is no number of a cluster (hetccl topo shows them)"
-            )
-        found[int(cluster) if equals else None] = value
-    return found
-
-
-def _parse_speed(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([GTP])", text, re.IGNORECASE)
-    if not match or float(match[1]) == 0:
-        raise typer.BadParameter(f"--speed {text}: write FLOP/s, such as 120T or 1.5P")
-    return float(match[1]) * _SPEEDS[match[2].upper()]
 
 
 def parallel(
@@ -161,11 +128,11 @@ def parallel(
     complete = json.loads(read_or_make(topology, topology_of(layout, hosts, kind, nic, nics,
                                                              together)))  # fmt: skip
     clusters = len(complete["clusters"])
-    sizes = {one: parse_memory(said) for one, said in _by_cluster("--memory", memory).items()}
+    sizes = {one: parse_memory(said) for one, said in by_cluster("--memory", memory).items()}
     try:
         described = dataclasses.replace(read_model(model), recompute=recompute)
         site = sites.read_site(
-            complete, parse_speeds(speed, clusters), _spread(sizes, clusters),
+            complete, parse_speeds(speed, clusters), spread(sizes, clusters),
             parse_bandwidths(bandwidth or []),
         )  # fmt: skip
         if times is not None:
@@ -186,9 +153,3 @@ def parallel(
     if save is not None:
         with files_are_arguments():
             made.best.strategy.save(save)
-
-
-def _spread(given: dict[int | None, _Given], clusters: int) -> dict[int, _Given]:
-    """Gives clusters without a value of their own the one that was given for all."""
-    everywhere = {} if None not in given else dict.fromkeys(range(clusters), given[None])
-    return {**everywhere, **{one: value for one, value in given.items() if one is not None}}

@@ -128,7 +128,7 @@ def _check(model: Model, site: Site, batch: int, wish: Wish, optimizer: str) -> 
         )
     if wish.layers is not None and sum(wish.layers) != model.layers:
         raise ParallelError(
-            f"layers={_told(wish.layers)} are {sum(wish.layers)}, but {model.name} has "
+            f"layers={_text(wish.layers)} are {sum(wish.layers)}, but {model.name} has "
             f"{model.layers}: it cannot be cut there"
         )
     if wish.data is not None and len(wish.data) == 1 and wish.pipeline is not None:
@@ -142,13 +142,13 @@ def _check_product(site: Site, wish: Wish) -> None:
     tensor, widths = wish.tensor or 1, wish.data or (1,)
     if len(widths) > 1 and wish.pipeline not in (None, len(widths)):
         raise ParallelError(
-            f"data={_told(widths)} has {len(widths)} widths for pipeline={wish.pipeline} stages"
+            f"data={_text(widths)} has {len(widths)} widths for pipeline={wish.pipeline} stages"
         )
     ranks = tensor * sum(widths)
     # Without `pipeline` a single width is that of any number of stages.
     complete = wish.tensor is not None and (len(widths) > 1 or wish.pipeline == 1)
     if site.size % ranks or (complete and wish.data is not None and ranks != site.size):
-        degrees = {"tensor": wish.tensor, "data": wish.data and _told(wish.data),
+        degrees = {"tensor": wish.tensor, "data": wish.data and _text(wish.data),
                    "pipeline": wish.pipeline}  # fmt: skip
         told = ", ".join(f"{name}={value}" for name, value in degrees.items() if value is not None)
         raise ParallelError(
@@ -156,7 +156,7 @@ def _check_product(site: Site, wish: Wish) -> None:
         )
 
 
-def _told(counts: Sequence[int]) -> str:
+def _text(counts: Sequence[int]) -> str:
     return ",".join(map(str, counts))
 
 
@@ -236,7 +236,7 @@ def _is_wished(one: Arrangement, wish: Wish) -> bool:
 def _why_none(model: Model, site: Site, wish: Wish) -> str:
     if wish.layers is not None:
         return (
-            f"layers={_told(wish.layers)}: no arrangement of the clusters has such a pipeline of "
+            f"layers={_text(wish.layers)}: no arrangement of the clusters has such a pipeline of "
             f"{len(wish.layers)} stages"
         )
     if wish.pipeline is not None and wish.pipeline > model.layers:
@@ -304,7 +304,7 @@ class _Tried:
         if self._wish.layers is not None:
             if len(self._wish.layers) != positions * CHUNKS[schedule]:
                 return self._refuse(
-                    f"layers={_told(self._wish.layers)}: {schedule} with {positions} stages takes "
+                    f"layers={_text(self._wish.layers)}: {schedule} with {positions} stages takes "
                     f"{positions * CHUNKS[schedule]} numbers"
                 )
             placed: Placed | None = pricer.place(self._wish.layers, schedule)

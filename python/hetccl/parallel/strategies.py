@@ -194,14 +194,14 @@ class Strategy:
                 raise ParallelError(f"format {str(values['hetccl_parallel'])[:20]} is not known")
             stages = tuple(
                 Stage(
-                    tuple(_wholes("ranks", one["ranks"], 0, _MOST_RANKS)),
+                    tuple(_integers("ranks", one["ranks"], 0, _MOST_RANKS)),
                     tuple((first, end) for first, end in
-                          (_wholes("layers", pair, 0, MOST_LAYERS) for pair in one["layers"])),
-                    tuple(_wholes("rows", one["rows"], 1, _MOST_BATCH)),
+                          (_integers("layers", pair, 0, MOST_LAYERS) for pair in one["layers"])),
+                    tuple(_integers("rows", one["rows"], 1, _MOST_BATCH)),
                 )
                 for one in values["stages"]
             )  # fmt: skip
-            layers, tensor, batch, micro_batches = _wholes(
+            layers, tensor, batch, micro_batches = _integers(
                 "layers, tensor, batch, micro_batches",
                 [values[name] for name in ("layers", "tensor", "batch", "micro_batches")],
                 1, _MOST_BATCH,
@@ -217,7 +217,7 @@ class Strategy:
             raise ParallelError(f"{path} is no strategy of hetccl.parallel: {error!r}") from None
 
 
-def _wholes(name: str, values: Any, least: int, most: int) -> Iterator[int]:
+def _integers(name: str, values: Any, least: int, most: int) -> Iterator[int]:
     if not isinstance(values, list) or not values:
         raise ParallelError(f"{name} is no list of whole numbers")
     for value in values:

@@ -143,7 +143,7 @@ def selftest(
     except LookingError as error:
         print(f"hetccl selftest: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    if by_rdma and (reason := rdma.why_not(found)):
+    if by_rdma and (reason := rdma.why_no_rdma(found)):
         print(f"hetccl selftest: there is no RDMA here: {reason}", file=sys.stderr)
         raise typer.Exit(1)
     chosen = parse(devices or AUTO) or choose_devices(found, by_rdma)

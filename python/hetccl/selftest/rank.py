@@ -136,7 +136,7 @@ def agree(comm: Communicator, memory: Memory, seconds: float) -> float:
     return max(float(one) for one in struct.unpack(f"={comm.size}d", bytes(case.recv)))
 
 
-def tell(comm: Communicator, text: str) -> None:
+def print_once(comm: Communicator, text: str) -> None:
     """Says something while the ranks run, once."""
     if comm.rank == 0:
         print(f"hetccl selftest: {text}", file=sys.stderr, flush=True)
@@ -151,7 +151,7 @@ def measure_all(comm: Communicator, memory: Memory, job: Job, layout: str, notes
             try:
                 if rate * size > _LONGEST:
                     slow = f"a call would take some {rate * size:.0f} s"
-                    tell(comm, f"{operation} of {size} bytes is not measured: {slow}")
+                    print_once(comm, f"{operation} of {size} bytes is not measured: {slow}")
                     facts = {"absent": slow}
                 else:
                     seconds = measure(comm, memory, operation, size)
@@ -189,7 +189,7 @@ def run_layout(comm: Communicator, memory: Memory, job: Job, layout: str, notes:
     for number, trial in enumerate(every):
         if time.monotonic() > told + _SILENCE:
             told = time.monotonic()
-            tell(
+            print_once(
                 comm, f"layout {layout}: case {number} of {len(every)}, after {told - start:.0f} s"
             )
         notes.add(layout=layout, trial=number)  # what a rank that dies was at

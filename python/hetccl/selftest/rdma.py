@@ -28,7 +28,7 @@ def settings(rank: int) -> dict[str, str]:
     return {"HETCCL_TRANSPORT": TRANSPORT, "HETCCL_HOSTID": f"selftest-{rank}"}
 
 
-def why_not(found: dict[str, Any]) -> str:
+def why_no_rdma(found: dict[str, Any]) -> str:
     """Why this machine has no RDMA, from the facts of `hetccl info`; empty where it has."""
     mine = [one for one in found.get("transports", []) if one["name"] == TRANSPORT]
     if any(one["available"] for one in mine):

@@ -163,7 +163,7 @@ def find_degrees(sharding: Sharding, tree: Tree) -> Degrees:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Peers:
     """The ranks with which a rank shares each step, in ascending order.
 
     Gradients go through `weights` (each rank keeps one part of a unit's gradients), `gradients`
@@ -179,7 +179,7 @@ class Place:
     secondary: tuple[int, ...]
 
 
-def find_place(rank: int, degrees: Degrees, tree: Tree) -> Place:
+def find_place(rank: int, degrees: Degrees, tree: Tree) -> Peers:
     """The place of `rank` among groups of neighbours."""
     parts: dict[int, tuple[int, ...]] = dict.fromkeys(tree.order, ())
 
@@ -199,7 +199,7 @@ def find_place(rank: int, degrees: Degrees, tree: Tree) -> Place:
                     parts[member] = (*parts[member], index)
         return group
 
-    return Place(
+    return Peers(
         weights=step(degrees.weights),
         gradients=step(degrees.gradients),
         optimizer_states=step(degrees.optimizer_states),

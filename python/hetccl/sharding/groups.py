@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hetccl.agreement import gather
-from hetccl.sharding.degrees import Place, ShardingError, Tree, tree_of
+from hetccl.sharding.degrees import Peers, ShardingError, Tree, tree_of
 from hetccl.torch_backend import NAME, backend_of, quantized
 
 
@@ -31,7 +31,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """The groups of a Place. Their sums travel encoded. Those of the groups in `exact`, which have
+    """The groups of Peers. Their sums travel encoded. Those of the groups in `exact`, which have
     the same ranks, travel as they are."""
 
     weights: Group
@@ -86,7 +86,7 @@ def _make_group(ranks: tuple[int, ...], wire: str) -> dist.ProcessGroup:
     return known[ranks, wire]
 
 
-def make_groups(place: Place, rank: int, gradient_wire: str) -> Groups:
+def make_groups(place: Peers, rank: int, gradient_wire: str) -> Groups:
     """The groups of `place`. Collective over the default group."""
 
     def make(ranks: tuple[int, ...], wire: str, least: int = 2) -> Group:

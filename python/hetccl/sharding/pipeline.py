@@ -26,10 +26,10 @@ class Pipeline:
 
     def begin(self, steps: Steps) -> None:
         """Takes the first step."""
-        self._go_on()
+        self._take_begun()
         self._begun = _advance(steps)
 
-    def _go_on(self) -> None:
+    def _take_begun(self) -> None:
         if self._begun is None:
             return
         steps, work = self._begun
@@ -40,7 +40,7 @@ class Pipeline:
 
     def finish(self) -> None:
         """Takes all steps that are left."""
-        self._go_on()
+        self._take_begun()
         while self._running:
             _finish(*self._running.popleft())
 

@@ -86,7 +86,7 @@ class Reaches:
         return "cluster" if self.clusters_in_hosts else "host"
 
     def find(self, degrees: Degrees) -> dict[str, Reach]:
-        """The reach of each group of a Place, by the name of its field."""
+        """The reach of each group of a Peers, by the name of its field."""
         chain = (degrees.weights, degrees.gradients, degrees.optimizer_states, degrees.size)
         names = ("weights", "gradients", "optimizer_states", "replicas")
         found = {name: self._step(chain[: end + 1])[0] for end, name in enumerate(names)}

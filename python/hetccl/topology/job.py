@@ -30,6 +30,8 @@ def describe_rank(
     uid = meeting.uid if meeting else unique_id()
     with Communicator(uid, rank, size, device=device) as comm:
         met()
+        if rendezvous and rank == 0:  # all have come: nobody will read it again
+            rendezvous.unlink(missing_ok=True)
         return json.dumps(comm.topology(), indent=1)
 
 

@@ -1,9 +1,10 @@
-"""The command line's options that give or make a topology."""
+"""The command line's options that give or make a topology, or give values to its clusters."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -43,6 +44,17 @@ Cards = Annotated[
 Together = Annotated[
     bool, typer.Option("--together", help="--layout: all letters on the same hosts.")
 ]
+Speed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--speed",
+        metavar="[CLUSTER=]RATE",
+        help="FLOP/s that a rank reaches: 0=120T. Else 40 % of the maker's, by kind of device.",
+    ),
+]
+
+_Given = TypeVar("_Given")
+_SPEEDS = {"G": 1e9, "T": 1e12, "P": 1e15}
 
 
 def topology_of(
@@ -70,3 +82,35 @@ def topology_of(
         letters = " and ".join(made.without_kind)
         typer.echo(f"{letters}: hosts (CPUs), since no --kind names a device", err=True)
     return _lib.topology(layouts.to_json(made))
+
+
+def parse_speeds(texts: list[str] | None, clusters: int) -> dict[int, float]:
+    """FLOP/s by number of the cluster, of --speed."""
+    speeds = {one: _parse_speed(said) for one, said in by_cluster("--speed", texts).items()}
+    return spread(speeds, clusters)
+
+
+def by_cluster(option: str, texts: list[str] | None) -> dict[int | None, str]:
+    """["0=x", "y"] as {0: "x", None: "y"}."""
+    found: dict[int | None, str] = {}
+    for text in texts or []:
+        cluster, equals, value = text.rpartition("=")
+        if equals and not re.fullmatch(r"\d{1,5}", cluster):
+            raise typer.BadParameter(
+                f"{option} {text}: {cluster!r} is no number of a cluster (hetccl topo shows them)"
+            )
+        found[int(cluster) if equals else None] = value
+    return found
+
+
+def _parse_speed(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([GTP])", text, re.IGNORECASE)
+    if not match or float(match[1]) == 0:
+        raise typer.BadParameter(f"--speed {text}: write FLOP/s, such as 120T or 1.5P")
+    return float(match[1]) * _SPEEDS[match[2].upper()]
+
+
+def spread(given: dict[int | None, _Given], clusters: int) -> dict[int, _Given]:
+    """Gives clusters without a value of their own the one that was given for all."""
+    everywhere = {} if None not in given else dict.fromkeys(range(clusters), given[None])
+    return {**everywhere, **{one: value for one, value in given.items() if one is not None}}

@@ -51,7 +51,7 @@ def is_default(point: Point) -> bool:
     return identity(point.setting) == identity(point.default)
 
 
-def to_confirm(points: list[Point]) -> Point | None:
+def find_unconfirmed(points: list[Point]) -> Point | None:
     """The point that seems to be the best and was measured too briefly to be sure.
 
     The least of many noisy ratios is too small, so it is measured once more before it counts.

@@ -49,7 +49,7 @@ class Rank:
         text = json.dumps(order).encode()
         with lent(self._notes, bytearray(text.ljust(_ORDER_BYTES, b"\0"))) as shared:
             self._comm.broadcast(shared, dtype="uint8")
-        return self._obey(order)
+        return self._follow_order(order)
 
     def follow(self) -> None:
         """On other ranks: does what rank 0 orders until it orders nothing."""
@@ -61,7 +61,7 @@ class Rank:
             if not order:
                 self._lent.close()
                 return
-            self._obey(order)
+            self._follow_order(order)
 
     def prepare(self, collective: str, size: int, key: dict[str, Any], default: Setting) -> int:
         """On rank 0: takes buffers; how many calls a sample is to have."""
@@ -91,7 +91,7 @@ class Rank:
         self.order({})
         self._lent.close()
 
-    def _obey(self, order: dict[str, Any]) -> list[float] | Refusal | None:
+    def _follow_order(self, order: dict[str, Any]) -> list[float] | Refusal | None:
         if "collective" in order:
             self._lent.close()
             self._case = None  # frees its buffers

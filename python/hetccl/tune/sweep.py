@@ -140,7 +140,7 @@ class Sweep:
             points[point.identity] = point
 
         for setting in work.settings:
-            known = self._done.get(self._blank(work, setting).identity)
+            known = self._done.get(self._make_point(work, setting).identity)
             if known is not None:
                 points[known.identity] = known
             # The default and one setting at least, lest a small budget finds nothing at all.
@@ -148,13 +148,13 @@ class Sweep:
                 measure(setting, confirm=False)
             progress.advance()
         for _ in range(_MOST_CONFIRMED):
-            seeming = findings.to_confirm(list(points.values()))
+            seeming = findings.find_unconfirmed(list(points.values()))
             if seeming is None:
                 break
             measure(seeming.setting, confirm=True)
         return list(points.values())
 
-    def _blank(self, work: Work, setting: Setting, **measured: Any) -> Point:
+    def _make_point(self, work: Work, setting: Setting, **measured: Any) -> Point:
         empty = {"us": 0.0, "default_us": 0.0, "ratio": 0.0, "error": 0.0, "samples": 0}
         return Point(
             key=work.key, setting=setting, default=work.default, bytes=work.bytes,
@@ -168,10 +168,10 @@ class Sweep:
                 work.key, work.default, setting, calls=calls, pairs=pairs, warm=number == 0
             )
             if isinstance(times, Refusal):
-                return self._blank(work, setting, failed=times.text)
+                return self._make_point(work, setting, failed=times.text)
             trial.add(times)
         ratio, error = trial.compare()
-        return self._blank(
+        return self._make_point(
             work, setting, us=trial.us, default_us=trial.default_us, ratio=ratio,
             error=error, samples=trial.samples,
         )  # fmt: skip

@@ -188,7 +188,7 @@ class WorkerSide:
                 orders = self._orders.get_nowait()
             except queue.Empty:
                 break
-            self._obey(orders)
+            self._follow_orders(orders)
         for remote in [one for one, future in self._opening.items() if future.done()]:
             self._adopt(remote, self._opening.pop(remote))
         for outcome in self._sender.poll():
@@ -208,7 +208,7 @@ class WorkerSide:
         for loading in list(self._loads.values()):
             self._report(loading.load.name, "this worker was shut down")
 
-    def _obey(self, orders: StepMetadata) -> None:
+    def _follow_orders(self, orders: StepMetadata) -> None:
         for request, send in orders.sends.items():
             self._begin_send(request, send)
         for load in orders.loads:
