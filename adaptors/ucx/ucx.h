@@ -176,13 +176,13 @@ int listen_at(Transport* transport, const char* host, Where* where);
  * they will not: the other end is gone, has sent more, or has sent garbage. */
 int read_words(int fd, Words* words, size_t wanted, size_t* got);
 /* Accepts guests and reads their words; drops the oldest if there are too many. */
-void look_at_guests(Transport* transport);
+void serve_guests(Transport* transport);
 void drop_guests(Transport* transport);
 
 /* ucx_messages.c. */
 
 /* Sends a message of the adaptor's own. */
-void tell(Channel* channel, Kind kind, uint64_t value);
+void send_control(Channel* channel, Kind kind, uint64_t value);
 /* Matches arrivals with posted receives. */
 void match(Channel* channel);
 /* Frees posts. The worker must have ended. */

@@ -126,14 +126,14 @@ void close_channel(void* arg) {
   } else {
     channel->closed = 1;
     channel->closed_ms = now_ms();
-    tell(channel, kBye, channel->next_send);
+    send_control(channel, kBye, channel->next_send);
   }
   pthread_mutex_unlock(&transport->mutex);
 }
 
 /* The peer sends nothing more over the socket, so it becomes readable when the peer's process or
  * channel ends. */
-static void look_at_socket(Channel* channel) {
+static void check_socket(Channel* channel) {
   char byte = 0;
   const ssize_t n = recv(channel->socket, &byte, 1, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -144,7 +144,7 @@ static void look_at_socket(Channel* channel) {
 
 /* Ends a closed, lingering channel if it can; returns whether it has. */
 static int end_closed(Channel* channel) {
-  if (channel->bye_came) tell(channel, kByeHeard, 0);
+  if (channel->bye_came) send_control(channel, kByeHeard, 0);
   if (!channel->bye_came && !channel->bye_heard && !channel->gone &&
       now_ms() - channel->closed_ms <= kLingerMs)
     return 0;
@@ -157,13 +157,13 @@ static int end_closed(Channel* channel) {
 static int work_on(Channel* channel, int looks) {
   int n = 0;
   while (n < 64 && ucp_worker_progress(channel->worker) != 0) ++n;
-  if (looks && channel->socket >= 0) look_at_socket(channel);
+  if (looks && channel->socket >= 0) check_socket(channel);
   if (n == 0 && !looks && channel->transport->armed) return 0;
   if (channel->closed) return end_closed(channel) || n > 0;
   if (channel->arrivals != NULL) match(channel);
   if (channel->taken - channel->told_taken >= kCreditBytes) {
     channel->told_taken = channel->taken;
-    tell(channel, kCredit, channel->taken);
+    send_control(channel, kCredit, channel->taken);
   }
   return n > 0;
 }
@@ -174,7 +174,7 @@ int work(Transport* transport) {
   int moved = 0;
   if (looks) {
     transport->looked_ms = now;
-    look_at_guests(transport);
+    serve_guests(transport);
   }
   for (Channel *channel = transport->channels, *next = NULL; channel != NULL; channel = next) {
     next = channel->next;

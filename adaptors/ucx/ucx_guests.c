@@ -69,7 +69,7 @@ int read_words(int fd, Words* words, size_t wanted, size_t* got) {
 
 /* A listener with a client in its queue polls readable, so it is not watched while no client can be
  * accepted. */
-static void turn_deaf(Transport* transport) {
+static void pause_accepting(Transport* transport) {
   if (transport->deaf_until_ms == 0)
     for (int i = 0; i < transport->n_listeners; ++i)
       epoll_ctl(transport->epoll, EPOLL_CTL_DEL, transport->listeners[i], NULL);
@@ -86,7 +86,7 @@ static void accept_guests(Transport* transport, Guest** last) {
       Guest* guest = fd >= 0 ? calloc(1, sizeof *guest) : NULL;
       if (is_out || (fd >= 0 && guest == NULL)) {
         if (fd >= 0) close(fd);
-        turn_deaf(transport);
+        pause_accepting(transport);
         return;
       }
       if (fd < 0) break;
@@ -102,7 +102,7 @@ static void accept_guests(Transport* transport, Guest** last) {
   for (int i = 0; i < transport->n_listeners; ++i) watch(transport, transport->listeners[i]);
 }
 
-void look_at_guests(Transport* transport) {
+void serve_guests(Transport* transport) {
   Guest** last = &transport->guests;
   int n = 0;
   while (*last != NULL) last = &(*last)->next;

@@ -13,7 +13,7 @@
 #include "ucx.h"
 
 /* Never blocks: a new socket has room for these few bytes. */
-static int say(int fd, const void* words, size_t bytes) {
+static int send_words(int fd, const void* words, size_t bytes) {
   return send(fd, words, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
@@ -41,11 +41,11 @@ static Guest** find_end(Transport* transport, const hetcclTransportPeer* peer, c
       Words answer = {.hello = *own};
       prove(peer, 1, &guest->words.hello, own, answer.proof);
       guest->host = peer;
-      if (!say(guest->fd, &answer, kProvenBytes)) guest->since_ms = 0; /* it will be dropped soon */
+      if (!send_words(guest->fd, &answer, kProvenBytes)) guest->since_ms = 0; /* it will be dropped soon */
     }
     if (guest->host != peer || guest->got != kProvenBytes) continue;
     prove(peer, 0, &guest->words.hello, own, proof);
-    if (is_same_proof(proof, guest->words.proof) && say(guest->fd, "", 1)) return at;
+    if (is_same_proof(proof, guest->words.proof) && send_words(guest->fd, "", 1)) return at;
     guest->since_ms = 0;
   }
   return NULL;
@@ -56,7 +56,7 @@ static int await_guest(Transport* transport, const hetcclTransportPeer* peer, co
   int fd = -1;
   for (int us = 20; fd < 0; rest(transport, &us)) {
     if (work(transport)) ring(transport);
-    look_at_guests(transport);
+    serve_guests(transport);
     Guest** at = find_end(transport, peer, own);
     if (at != NULL) {
       Guest* guest = *at;
@@ -100,7 +100,7 @@ static int take_answer(int fd, const hetcclTransportPeer* peer, const Hello* own
   prove(peer, 1, own, &answer->hello, proof);
   if (!is_same_proof(proof, answer->proof)) return 0;
   prove(peer, 0, own, &answer->hello, proof);
-  return say(fd, proof, sizeof proof);
+  return send_words(fd, proof, sizeof proof);
 }
 
 /* Tries the peer's addresses in turn. An address that accepts the hello may answer late. */
@@ -125,7 +125,7 @@ static int visit(Transport* transport, const hetcclTransportPeer* peer, const He
     int state = 0;
     if (fd >= 0 && !has_said) {
       state = is_connected(fd);
-      if (state == 1) state = say(fd, own, sizeof *own) ? 0 : -1, has_said = 1;
+      if (state == 1) state = send_words(fd, own, sizeof *own) ? 0 : -1, has_said = 1;
       if (!has_said && now - dialled_ms > kDialMs) state = -1;
     }
     if (fd >= 0 && has_said && state == 0) state = read_words(fd, &answer, wanted, &got);

@@ -67,7 +67,7 @@ static Post* make_post(Channel* channel, void* data, size_t bytes) {
   return post;
 }
 
-void tell(Channel* channel, Kind kind, uint64_t value) {
+void send_control(Channel* channel, Kind kind, uint64_t value) {
   Post* post = channel->gone ? NULL : make_post(channel, NULL, 0);
   if (post == NULL) return;
   post->is_own = 1;
@@ -185,7 +185,7 @@ void match(Channel* channel) {
          !channel->broken) {
     Arrival* arrival = channel->arrivals;
     if (arrival->is_bye) {
-      tell(channel, kByeHeard, 0);
+      send_control(channel, kByeHeard, 0);
       channel->gone = 1;
     } else if (post == NULL) {
       return;

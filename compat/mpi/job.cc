@@ -115,13 +115,13 @@ void Job::meet_ranks() {
   const int size = library_.size(library_.comm_world);
   const int tag = library_.own_tag();
   if (log_.rank == 0) {
-    meet_as_first(size, tag);
+    meet_as_rank_0(size, tag);
   } else {
-    meet_first(tag);
+    meet_rank_0(tag);
   }
 }
 
-void Job::meet_as_first(int size, int tag) {
+void Job::meet_as_rank_0(int size, int tag) {
   const auto deadline = steady_clock::now() + milliseconds(config_.init_timeout_ms);
   std::vector<int> missing;
   for (int rank = 1; rank < size; ++rank) missing.push_back(rank);
@@ -151,7 +151,7 @@ void Job::meet_as_first(int size, int tag) {
   }
 }
 
-void Job::meet_first(int tag) {
+void Job::meet_rank_0(int tag) {
   // If rank 0 has this library, it times out first and names the rank that all wait for.
   const auto deadline = steady_clock::now() + milliseconds(config_.init_timeout_ms + 1000);
   Card card;

@@ -64,8 +64,8 @@ class Job {
   // Fills in `mine` and exchanges it with all ranks. Returns false if hetccl serves nothing.
   bool agree(Settings mine);
   void meet_ranks();
-  void meet_as_first(int size, int tag);
-  void meet_first(int tag);
+  void meet_as_rank_0(int size, int tag);
+  void meet_rank_0(int tag);
   void agree_on_rules();
   [[nodiscard]] std::vector<Settings> exchange(Settings mine);
   void learn_nodes(const std::vector<Settings>& ranks);

@@ -120,7 +120,7 @@ void* find_next(const char* name) {
 namespace {
 
 // Calls MPI_Initialized or MPI_Finalized, which are allowed at any time.
-bool is_so(const char* name) {
+bool query_flag(const char* name) {
   void* const query = find_symbol(name);
   int flag = 0;
   return query != nullptr && invoke(query, Words(from_pointer(&flag))) == 0 && flag != 0;
@@ -129,7 +129,7 @@ bool is_so(const char* name) {
 // Whether the MPI may be asked about device memory now. Open MPI may at any time.
 bool answers_questions() {
   return find_symbol("ompi_mpi_comm_world") != nullptr ||
-         (is_so("PMPI_Initialized") && !is_so("PMPI_Finalized"));
+         (query_flag("PMPI_Initialized") && !query_flag("PMPI_Finalized"));
 }
 
 }  // namespace

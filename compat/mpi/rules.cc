@@ -26,7 +26,7 @@ std::optional<int64_t> to_number(std::string_view text) {
 }
 
 // Collectives that MPICH has and hetccl does not serve.
-bool is_left_alone(std::string_view name) {
+bool is_unserved(std::string_view name) {
   if (name.starts_with('i')) name.remove_prefix(1);
   return name == "alltoallw" || name == "scan" || name == "exscan" || name.starts_with("neighbor_");
 }
@@ -214,7 +214,7 @@ struct Rules::Parser {
 
   Status read_collective(std::string_view key, Node& node) {
     std::string_view name = key.substr(std::string_view("collective=").size());
-    if (is_left_alone(name)) {
+    if (is_unserved(name)) {
       node.test = Test::Never;
       return {};
     }

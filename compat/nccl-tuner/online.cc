@@ -38,7 +38,7 @@ bootstrap::UniqueId unique_id_of(std::string_view hex) {
 Online::Online(Options options, const Config& config)
     : options_(std::move(options)),
       agreement_(options_.rank,
-                 [this](Agreement::To to, const tune::Note& note) { tell(to, note); }) {
+                 [this](Agreement::To to, const tune::Note& note) { send_note(to, note); }) {
   if (options_.rank != kLeader) return;
   agreement_.lead({.n_ranks = options_.n_ranks,
                    .budget = static_cast<double>(config.tune_budget) / 100,
@@ -63,7 +63,7 @@ Status Online::enter(const Config& config) {
   HETCCL_ASSIGN(tune::Knowledge known, exchange());
   if (agreement_.leads()) {
     const std::lock_guard lock(mutex_);
-    HETCCL_TRY(session_->tell(bootstrap::kAll, {kAgreed.begin(), kAgreed.end()}));
+    HETCCL_TRY(session_->send_note(bootstrap::kAll, {kAgreed.begin(), kAgreed.end()}));
   }
   HETCCL_TRY(await_agreement());
   agreed_ = std::move(known);
@@ -117,12 +117,12 @@ bootstrap::JoinOptions Online::join_options() {
   join.timeout_ms = kJoinMs;
   join.on_failure = [this](const bootstrap::Failure& failure) {
     const std::lock_guard lock(mutex_);
-    lose(failure.reason);
+    fail(failure.reason);
   };
   join.on_left = [this](int rank, uint64_t) {
     const std::lock_guard lock(mutex_);
     complete_ = false;
-    if (rank == kLeader) lose("rank 0 has left");
+    if (rank == kLeader) fail("rank 0 has left");
   };
   join.on_note = [this](int from, std::span<const uint8_t> bytes) {
     const std::lock_guard lock(mutex_);
@@ -131,7 +131,7 @@ bootstrap::JoinOptions Online::join_options() {
       if (agrees) is_agreed_ = true;
       if (agrees) heard_.notify_all();
       const auto note = agrees ? std::nullopt : tune::decode(bytes);
-      if (note && session_ != nullptr) hear(from, *note);
+      if (note && session_ != nullptr) receive_note(from, *note);
     });
   };
   return join;
@@ -156,7 +156,7 @@ std::optional<tune::Setting> Online::use(const TunedCall& call, TimePoint now,
     attempt([&] { lead(call, sequence, now, make_space); });
   auto use = agreement_.ledger().use(call.key, sequence);
   while (!use) {
-    resolve_doubt(lock);
+    resolve_open_round(lock);
     use = agreement_.ledger().use(call.key, sequence);
   }
   attempt([&] {
@@ -178,7 +178,7 @@ void Online::attempt(const Body& body) noexcept {
 void Online::lead(const TunedCall& call, uint64_t sequence, TimePoint now,
                   const tune::Conductor::SpaceMaker& make_space) {
   if (const auto found = known_.find(call.key); found != known_.end()) {
-    agreement_.conductor().know(found->second, false);
+    agreement_.conductor().add_learnt(found->second, false);
     known_.erase(found);
   }
   if (steps_.begins(call.number(), now)) agreement_.conductor().step(now);
@@ -187,41 +187,41 @@ void Online::lead(const TunedCall& call, uint64_t sequence, TimePoint now,
 
 // A decision on this call is on its way. Waits until it arrives, or until all ranks learn that it
 // never will.
-void Online::resolve_doubt(std::unique_lock<std::mutex>& lock) {
+void Online::resolve_open_round(std::unique_lock<std::mutex>& lock) {
   tune::Ledger& ledger = agreement_.ledger();
   const uint64_t round = *ledger.open_round();
   if (lost_) return ledger.settle({round, false});
-  if (agreement_.leads()) attempt([&] { agreement_.resolve_doubt(); });
+  if (agreement_.leads()) attempt([&] { agreement_.resolve_open_round(); });
   const auto over = [&] { return lost_ || ledger.open_round() != round; };
   if (heard_.wait_for(lock, kPatience, over) || agreement_.leads()) return;
-  attempt([&] { agreement_.resolve_doubt(); });
+  attempt([&] { agreement_.resolve_open_round(); });
 }
 
-void Online::hear(int from, const tune::Note& note) {
+void Online::receive_note(int from, const tune::Note& note) {
   if (retired_ && std::holds_alternative<tune::Proposal>(note)) return;
-  agreement_.hear(from, note);
+  agreement_.receive_note(from, note);
   heard_.notify_all();
 }
 
-void Online::tell(Agreement::To to, const tune::Note& note) {
+void Online::send_note(Agreement::To to, const tune::Note& note) {
   if (lost_) return;
   using enum Agreement::To;
   const int receiver = to == Leader   ? kLeader
                        : to == Others ? bootstrap::kEveryone
                                       : bootstrap::kAll;
-  const Status told = session_->tell(receiver, tune::encode(note));
-  if (!told.ok()) lose(told.message());
+  const Status told = session_->send_note(receiver, tune::encode(note));
+  if (!told.ok()) fail(told.message());
 }
 
-void Online::lose(const std::string& why) {
+void Online::fail(const std::string& why) {
   if (std::exchange(lost_, true)) return;
   options_.log.info("settings stay as they are, since the ranks cannot agree any more: " + why);
   heard_.notify_all();
 }
 
-bool Online::take_news() {
+bool Online::poll_new_results() {
   const std::lock_guard lock(mutex_);
-  return agreement_.take_news();
+  return agreement_.poll_new_results();
 }
 
 std::vector<tune::Learnt> Online::learnt() {

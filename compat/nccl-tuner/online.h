@@ -54,7 +54,7 @@ class Online {
   [[nodiscard]] const tune::Knowledge& agreed() const { return agreed_; }
 
   /// On rank 0: returns whether more was learnt since the last time it was asked.
-  [[nodiscard]] bool take_news();
+  [[nodiscard]] bool poll_new_results();
   /// On rank 0: all that was learnt; elsewhere empty.
   [[nodiscard]] std::vector<tune::Learnt> learnt();
 
@@ -71,10 +71,10 @@ class Online {
   // Requires mutex_.
   void lead(const TunedCall& call, uint64_t sequence, TimePoint now,
             const tune::Conductor::SpaceMaker& make_space);
-  void hear(int from, const tune::Note& note);
-  void tell(tune::Agreement::To to, const tune::Note& note);
-  void lose(const std::string& why);
-  void resolve_doubt(std::unique_lock<std::mutex>& lock);
+  void receive_note(int from, const tune::Note& note);
+  void send_note(tune::Agreement::To to, const tune::Note& note);
+  void fail(const std::string& why);
+  void resolve_open_round(std::unique_lock<std::mutex>& lock);
 
   Options options_;
   tune::Knowledge agreed_;

@@ -78,9 +78,9 @@ Status Tuner::start() {
   if (!config.tuner_id.empty()) {
     if (whole_job && !std::exchange(shared.has_joined, true))
       return join(config, job->rank, is_first);
-    know(shared.agreed, "the ranks have agreed on");
+    add_learnt(shared.agreed, "the ranks have agreed on");
   } else if (config.tune == "frozen") {
-    know(read_once(config.tune_file, log_), config.tune_file.c_str());
+    add_learnt(read_once(config.tune_file, log_), config.tune_file.c_str());
   } else if (!config.tune_file.empty()) {
     log_.info(
         "HETCCL_TUNE_FILE is not used: set HETCCL_TUNE=frozen, or HETCCL_TUNER_ID, to use it");
@@ -88,7 +88,7 @@ Status Tuner::start() {
   return {};
 }
 
-void Tuner::know(const tune::Knowledge& knowledge, const char* from) {
+void Tuner::add_learnt(const tune::Knowledge& knowledge, const char* from) {
   for (const tune::Learnt& one :
        knowledge.find(fingerprint_of(communicator_.n_ranks, communicator_.n_nodes)))
     if (is_nccl(one.setting)) known_[one.key] = one.setting.resources;
@@ -117,7 +117,7 @@ Status Tuner::join(const Config& config, int rank, bool is_first) {
   HETCCL_ASSIGN(auto online, Online::join(config, std::move(options)));
   process().agreed = online->agreed();
   if (!searches) {
-    know(process().agreed, "the ranks have agreed on");
+    add_learnt(process().agreed, "the ranks have agreed on");
     return {};
   }
   online_ = std::move(online);
@@ -147,7 +147,7 @@ plan::Resources Tuner::look_up(int function, uint64_t bytes, const Costs& costs)
   }
   const auto setting =
       online_->use(*call, steady_clock().now(), [&] { return costs.space(bytes); });
-  if (online_->take_news()) file_->start_adding(online_->learnt());
+  if (online_->poll_new_results()) file_->start_adding(online_->learnt());
   return setting && is_nccl(*setting) ? setting->resources : plan::Resources{};
 }
 

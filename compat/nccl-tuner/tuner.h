@@ -36,7 +36,7 @@ class Tuner {
  private:
   Status start();
   Status join(const Config& config, int rank, bool is_first);
-  void know(const tune::Knowledge& knowledge, const char* from);
+  void add_learnt(const tune::Knowledge& knowledge, const char* from);
   plan::Resources look_up(int function, uint64_t bytes, const Costs& costs);
   void stop(const char* why) noexcept;
 

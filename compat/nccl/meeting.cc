@@ -189,7 +189,7 @@ Result<std::unique_ptr<Meeting>> Meeting::join(const ncclUniqueId& id, int n_ran
     raw->fail(error(failure.code, "%s", failure.reason.c_str()));
   };
   options.on_note = [raw = meeting.get()](int from, std::span<const uint8_t> note) {
-    raw->hear(from, note);
+    raw->receive_note(from, note);
   };
   options.cancel = &cancel;
   HETCCL_ASSIGN(meeting->session_, used->join(to_bytes(id), std::move(options)));
@@ -264,7 +264,7 @@ Result<Meeting::Child> Meeting::shrink(std::span<const int> excluded) {
   Bytes bytes(sizeof note);
   std::memcpy(bytes.data(), &note, sizeof note);
   for (const int other : stay)
-    if (other != rank()) HETCCL_TRY(session_->tell(other, bytes));
+    if (other != rank()) HETCCL_TRY(session_->send_note(other, bytes));
   if (!id.ok()) return id.status();
   child.id = to_id(id.value());
   return child;
@@ -281,7 +281,7 @@ void Meeting::fail(const Status& why) {
   heard_.notify_all();
 }
 
-void Meeting::hear(int from, std::span<const uint8_t> bytes) {
+void Meeting::receive_note(int from, std::span<const uint8_t> bytes) {
   ShrinkNote note{};
   if (bytes.size() != sizeof note) return;
   std::memcpy(&note, bytes.data(), sizeof note);

@@ -60,7 +60,7 @@ class Meeting {
 
  private:
   Meeting() = default;
-  void hear(int from, std::span<const uint8_t> note);
+  void receive_note(int from, std::span<const uint8_t> note);
   void fail(const Status& why);
   Result<ncclUniqueId> wait_for_id(int from, uint64_t key);
   Result<bootstrap::UniqueId> make_child_id();
@@ -75,7 +75,8 @@ class Meeting {
   const Cancel* cancel_ = nullptr;
   int64_t timeout_ms_ = 0;
   std::vector<Affiliation> affiliations_;
-  std::unique_ptr<bootstrap::Session> session_;  // last member, so destroyed first: it calls `hear`
+  // The last member, so destroyed first: it calls `receive_note`.
+  std::unique_ptr<bootstrap::Session> session_;
 };
 
 }  // namespace hetccl::nccl

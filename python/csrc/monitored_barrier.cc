@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "meeting.h"
+
 namespace hetccl::torch_backend {
 namespace {
 
@@ -57,9 +59,9 @@ std::string MonitoredBarrier::decide(uint64_t round, Milliseconds timeout, bool 
   for (const int rank : missing) text += c10::str(text.empty() ? "rank " : ", rank ", rank);
   if (!text.empty()) text += c10::str(" did not come within ", timeout.count(), " ms");
   store_->set(key(round, kDecision), kArrived + text);
-  for (int rank = 0; rank < size_; ++rank) store_->deleteKey(key(round, std::to_string(rank)));
+  for (int rank = 0; rank < size_; ++rank) forget(*store_, {key(round, std::to_string(rank))});
   // A rank that is in this round has read the previous round's decision.
-  if (text.empty() && round > 0) store_->deleteKey(key(round - 1, kDecision));
+  if (text.empty() && round > 0) forget(*store_, {key(round - 1, kDecision)});
   return text;
 }
 

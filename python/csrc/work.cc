@@ -47,7 +47,7 @@ std::set<size_t> find_ranks(const std::string& text) {
 
 /// A text that gives the global number of each rank that `text` names by its number in the group.
 /// Empty if the numbers are equal.
-std::string tell_global_ranks(const std::string& text, const std::vector<uint64_t>& global_ranks) {
+std::string name_global_ranks(const std::string& text, const std::vector<uint64_t>& global_ranks) {
   constexpr size_t kMost = 8;
   std::string told;
   size_t n = 0;
@@ -95,7 +95,7 @@ std::string HetcclWork::describe() const {
 std::exception_ptr HetcclWork::error_of(const Failure& failure) const {
   std::string text =
       c10::str(describe(), ": ", failure.text, " [", hetcclGetErrorString(failure.result), "]");
-  text += tell_global_ranks(text, group_->global_ranks);
+  text += name_global_ranks(text, group_->global_ranks);
   const c10::SourceLocation here{__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
   if (failure.result == hetcclInvalidArgument) {
     return std::make_exception_ptr(c10::ValueError(here, text));

@@ -61,7 +61,7 @@ Result<T> run_within(
     try {
       finish(call());
     } catch (...) {
-      tell_caught([&](const Status& why) { finish(why); });
+      report_exception([&](const Status& why) { finish(why); });
     }
   });
   if (!thread.ok()) return thread.status().with(what);

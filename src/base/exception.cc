@@ -17,7 +17,7 @@ Status caught() {
   }
 }
 
-bool tell_caught(const OnException& then) noexcept {
+bool report_exception(const OnException& then) noexcept {
   try {
     then(caught());
     return true;

@@ -27,6 +27,6 @@ auto make_or_catch(Make&& make) -> decltype(make()) {
 
 /// Call within a catch. Passes the exception to `then`. Returns false if that throws, too, for lack
 /// of memory.
-bool tell_caught(const OnException& then) noexcept;
+bool report_exception(const OnException& then) noexcept;
 
 }  // namespace hetccl

@@ -20,12 +20,6 @@ class Fifo {
     if (size_ == slots_.size()) grow();
     (*this)[size_++] = std::move(value);
   }
-  void push_front(T value) {
-    if (size_ == slots_.size()) grow();
-    head_ = (head_ + slots_.size() - 1) & (slots_.size() - 1);
-    ++size_;
-    front() = std::move(value);
-  }
   void pop() {
     head_ = (head_ + 1) & (slots_.size() - 1);
     --size_;

@@ -108,7 +108,7 @@ class Session {
   /// behind 1 MiB of notes on the same connection. Returns InvalidArgument if `note` is longer than
   /// kMaxNote or `to` is no rank. If this rank has left, or the communicator has failed or lost its
   /// coordinator, sends nothing and returns an exchange's error.
-  virtual Status tell(int to, std::vector<uint8_t> note) = 0;
+  virtual Status send_note(int to, std::vector<uint8_t> note) = 0;
   /// Leaves: from now on silence and a closed connection are no failure. The others learn that this
   /// rank has made `called` calls and makes no more. Idempotent; the destructor calls it for a rank
   /// that has called nothing.
@@ -136,8 +136,8 @@ struct JoinOptions {
   /// Called from the same thread, under the same rules, when `rank` has left after `called` calls.
   std::function<void(int rank, uint64_t called)> on_left;
   /// Called from the same thread for a `note` of rank `from`, which is valid during the call only.
-  /// Must not block or call the Session, except `tell`. May be called before `join` has returned,
-  /// but not after `leave` has. Empty: notes are dropped.
+  /// Must not block or call the Session, except `send_note`. May be called before `join` has
+  /// returned, but not after `leave` has. Empty: notes are dropped.
   std::function<void(int from, std::span<const uint8_t> note)> on_note;
   /// Called from the same thread; must not block. Returns this rank's position, and its call
   /// `sequence`.

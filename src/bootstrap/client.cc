@@ -137,7 +137,7 @@ void Client::send_report(const Failure& failure, Bytes frame) {
   });
 }
 
-Status Client::tell(int to, Bytes note) {
+Status Client::send_note(int to, Bytes note) {
   if (to != kEveryone && to != kAll && (to < 0 || to >= n_ranks())) {
     return error(ErrorCode::InvalidArgument,
                  "a note to rank %d: this communicator's ranks are 0 to %d", to, n_ranks() - 1);
@@ -235,7 +235,7 @@ void Client::on_frame(const Header& header, std::span<const uint8_t> payload) {
     farewell_ = true;
     return;
   }
-  lose_coordinator("it broke the control plane's protocol");
+  fail_without_coordinator("it broke the control plane's protocol");
 }
 
 void Client::on_welcome(const Welcome& welcome) {
@@ -289,7 +289,7 @@ bool Client::on_noted(const Note& note) {
 
 void Client::on_closed(const std::string& why) {
   if (farewell_) return on_farewell();
-  lose_coordinator(why);
+  fail_without_coordinator(why);
 }
 
 // Handles the coordinator's orderly departure: no exchange or arbitration is possible any more, and
@@ -314,7 +314,7 @@ std::string Client::coordinator_name() const {
   return format("rank %d (%s)", coordinator_.coordinator_rank, coordinator_.coordinator.c_str());
 }
 
-void Client::lose_coordinator(const std::string& why) {
+void Client::fail_without_coordinator(const std::string& why) {
   fail({ErrorCode::RemoteError, coordinator_.coordinator_rank,
         coordinator_name() + " was lost: " + why});
 }
@@ -341,14 +341,14 @@ void Client::tick() {
   const auto connection = connection_;
   if (connection->is_silent(period, liveness)) {
     if (farewell_) return on_farewell();
-    return lose_coordinator(format("silent for %lld ms (stopped, hung or cut off)",
-                                   static_cast<long long>(liveness.count())));
+    return fail_without_coordinator(format("silent for %lld ms (stopped, hung or cut off)",
+                                           static_cast<long long>(liveness.count())));
   }
   if (!connection_) return;  // the last look found the connection's end
   if (unanswered_) {
     unanswered_->check(loop_->now(), TimePoint::min(), period);
     if (unanswered_->length() >= liveness) {
-      return lose_coordinator("it did not answer a report of failure");
+      return fail_without_coordinator("it did not answer a report of failure");
     }
   }
   if (loop_->now() - connection_->last_sent() >= period / 2) {

@@ -50,7 +50,7 @@ class Client final : public Session, private Connection::Owner {
   Status barrier(int64_t timeout_ms) override;
   void report(const Failure& failure) override;
   void report_stall(const Stall& stall) override;
-  Status tell(int to, Bytes note) override;
+  Status send_note(int to, Bytes note) override;
   void leave(uint64_t called) override;
 
  private:
@@ -78,7 +78,7 @@ class Client final : public Session, private Connection::Owner {
   void connect_or_throw(net::Wire wire, Bytes join_frame);
   void tick();
   [[nodiscard]] std::string coordinator_name() const;
-  void lose_coordinator(const std::string& why);
+  void fail_without_coordinator(const std::string& why);
   void fail(const Failure& failure);
   void stop_ticking();
   [[nodiscard]] Status wait(std::unique_lock<std::mutex>& lock, TimePoint deadline,

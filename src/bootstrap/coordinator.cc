@@ -107,7 +107,7 @@ class Coordinator::Newcomer final : public Connection::Owner {
   const uint64_t name_;
   Fd fd_;
   const net::SocketAddress peer_;
-  net::Crowd::Seat seat_;  // while it is not proven
+  net::Crowd::Admission seat_;  // while it is not proven
   uint64_t watch_ = 0;
   net::ListenHandshake handshake_;
   std::shared_ptr<Connection> connection_;
@@ -229,7 +229,7 @@ void Coordinator::on_disagreement(const net::Hello& hello, bool proven, const St
   if (entry == jobs_.end()) return;
   const std::shared_ptr<Job> job = entry->second.job;
   if (proven)
-    job->turn_away({why.code(), hello.rank, why.message()});
+    job->refuse_rank({why.code(), hello.rank, why.message()});
   else
     job->note_refused(hello.rank, why.message());
 }
@@ -281,7 +281,7 @@ void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& fa
   const auto entry = jobs_.find(communicator);
   if (entry == jobs_.end()) return;
   Entry& over = finished_.insert(jobs_.extract(entry)).position->second;
-  clear_soon();
+  clear_later();
   remember({communicator, over.key, failure.value_or(job_is_over())});
 }
 
@@ -291,7 +291,7 @@ void Coordinator::remember(Ended ended) {
 }
 
 // Defers destruction to the loop's next round, because the objects may be on the call stack.
-void Coordinator::clear_soon() {
+void Coordinator::clear_later() {
   loop_.at(loop_.now(), [this] {
     finished_.clear();
     removed_.clear();
@@ -313,7 +313,7 @@ void Coordinator::remove(uint64_t newcomer) {
   auto found = newcomers_.extract(newcomer);
   if (found.empty()) return;
   removed_.insert(std::move(found));
-  clear_soon();
+  clear_later();
 }
 
 void Coordinator::farewell(const std::map<uint64_t, int32_t>& abandoned) {

@@ -86,7 +86,7 @@ class Coordinator {
   [[nodiscard]] const Ended* find_ended(uint64_t communicator) const;  // null: none
   void on_end(uint64_t communicator, const std::optional<Failure>& failure);
   void remove(uint64_t newcomer);
-  void clear_soon();
+  void clear_later();
 
   Loop& loop_;
   net::Listener listener_;

@@ -30,7 +30,7 @@ class Job::Member final : public Connection::Owner {
   void on_frame(const Header& header, std::span<const uint8_t> payload) override {
     job_.on_frame(*this, header, payload);
   }
-  void on_closed(const std::string& why) override { job_.lost(*this, why); }
+  void on_closed(const std::string& why) override { job_.fail_lost_rank(*this, why); }
 
   std::shared_ptr<Connection> connection;
   Join join;
@@ -57,7 +57,7 @@ bool Job::has_local_ranks() const {
   });
 }
 
-std::optional<Failure> Job::why_not(const Join& join) const {
+std::optional<Failure> Job::check_join(const Join& join) const {
   const std::string who = name(join);
   if (join.n_ranks < 1 || join.n_ranks > kMaxRanks) {
     return Failure{ErrorCode::InvalidArgument, join.rank,
@@ -91,7 +91,7 @@ std::optional<Failure> Job::why_not(const Join& join) const {
 }
 
 void Job::join(std::shared_ptr<Connection> connection, Join join) {
-  if (const auto failure = why_not(join)) return refuse_or_fail(*connection, *failure);
+  if (const auto failure = check_join(join)) return refuse_or_fail(*connection, *failure);
   n_ranks_ = join.n_ranks;
   const TimePoint deadline = loop_.now() + bounded_wait(join.remaining_ms);
   const int64_t timeout_ms = join.timeout_ms;
@@ -109,16 +109,16 @@ void Job::join(std::shared_ptr<Connection> connection, Join join) {
     remind_timer_ = loop_.at(reminder_->next(), [this] { remind(); });
   }
   if (!tick_timer_) tick_timer_ = loop_.at(loop_.now() + tick_period(), [this] { tick(); });
-  if (complete()) welcome_all();
+  if (complete()) send_welcome();
 }
 
 void Job::refuse_or_fail(Connection& newcomer, const Failure& failure) {
   newcomer.send(encode(FrameType::Failed, failure));
   newcomer.finish();
-  turn_away(failure);
+  refuse_rank(failure);
 }
 
-void Job::turn_away(const Failure& failure) {
+void Job::refuse_rank(const Failure& failure) {
   if (!complete()) fail(failure);
 }
 
@@ -126,7 +126,7 @@ void Job::note_refused(int32_t rank, const std::string& why) {
   refused_ = format("; a process that claimed to be rank %d was refused: %s", rank, why.c_str());
 }
 
-void Job::welcome_all() {
+void Job::send_welcome() {
   for (auto* timer : {&join_timer_, &remind_timer_}) {
     loop_.cancel(**timer);
     timer->reset();
@@ -196,7 +196,7 @@ void Job::on_frame(Member& member, const Header& header, std::span<const uint8_t
     const auto note = decode_note(payload);
     if (note && relay(member, *note)) return;
   }
-  lost(member, "it broke the control plane's protocol");
+  fail_lost_rank(member, "it broke the control plane's protocol");
 }
 
 // Returns false for a receiver that does not exist.
@@ -272,7 +272,7 @@ void Job::on_gather_timeout(int64_t timeout_ms) {
 }
 
 void Job::leave(Member& member, uint64_t called) {
-  if (!complete()) return lost(member, "it gave up before all ranks had joined");
+  if (!complete()) return fail_lost_rank(member, "it gave up before all ranks had joined");
   member.left = true;
   member.called = called;
   member.connection->finish();
@@ -283,7 +283,7 @@ void Job::leave(Member& member, uint64_t called) {
   }
   departures_.push_back({member.join.rank, called});
   if (!departure_timer_) {
-    departure_timer_ = loop_.at(loop_.now() + kDepartureDelay, [this] { tell_departures(); });
+    departure_timer_ = loop_.at(loop_.now() + kDepartureDelay, [this] { send_departures(); });
   }
   if (inquest_) {
     inquest_->add_departure(member.join.rank, called);
@@ -291,14 +291,14 @@ void Job::leave(Member& member, uint64_t called) {
   }
   if (member.join.service != options_.service || said_farewell_) return;
   // This process may end in order from now on, because nobody here waits for it.
-  tell_departures();
+  send_departures();
   said_farewell_ = true;
   for (const auto& [rank, other] : members_) {
     if (!other->left) other->connection->send(encode_empty(FrameType::Farewell));
   }
 }
 
-void Job::tell_departures() {
+void Job::send_departures() {
   if (departure_timer_) loop_.cancel(*departure_timer_);
   departure_timer_.reset();
   const Bytes frame = encode(departures_);
@@ -335,12 +335,12 @@ void Job::conclude() {
   fail(inquest_->conclusion());
 }
 
-void Job::lost(Member& member, const std::string& why) {
+void Job::fail_lost_rank(Member& member, const std::string& why) {
   fail({ErrorCode::RemoteError, member.join.rank, name(member.join) + " was lost: " + why});
 }
 
 // A lost host or network takes several ranks along, none of which is the cause.
-void Job::lose_silent(Member& first, int64_t silence_ms) {
+void Job::fail_silent_ranks(Member& first, int64_t silence_ms) {
   std::vector<int32_t> silent;
   for (const auto& [rank, member] : members_) {
     const bool is_silent = member->connection->silence() >= bounded_wait(silence_ms / 2);
@@ -348,7 +348,7 @@ void Job::lose_silent(Member& first, int64_t silence_ms) {
   }
   const std::string why =
       format("silent for %lld ms (stopped, hung or cut off)", static_cast<long long>(silence_ms));
-  if (silent.size() == 1) return lost(first, why);
+  if (silent.size() == 1) return fail_lost_rank(first, why);
   fail({ErrorCode::RemoteError, first.join.rank,
         format("%s of %d were lost at once: %s; check the network between their hosts and the "
                "coordinator's, %s",
@@ -368,7 +368,7 @@ void Job::fail(const Failure& failure) {
 void Job::farewell(std::optional<int32_t> abandoned) {
   // A rank of this process that has not left ends with it, which is a loss to the others.
   if (const auto rank = members_.find(abandoned.value_or(-1)); rank != members_.end()) {
-    return lost(*rank->second, "its process shut hetccl down without leaving");
+    return fail_lost_rank(*rank->second, "its process shut hetccl down without leaving");
   }
   for (const auto& [rank, member] : members_) {
     member->connection->send(encode_empty(FrameType::Farewell));
@@ -410,7 +410,7 @@ void Job::tick() {
     // A rank's heartbeats follow its own setting, which may be longer than the one here.
     const int64_t silence_ms = std::max(options_.liveness_ms, member->join.liveness_ms);
     if (connection.is_silent(period, bounded_wait(silence_ms))) {
-      return lose_silent(*member, silence_ms);
+      return fail_silent_ranks(*member, silence_ms);
     }
     if (ended_) return;
     if (now - connection.last_sent() >= period / 2) {

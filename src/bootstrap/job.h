@@ -39,7 +39,7 @@ class Job {
   void join(std::shared_ptr<Connection> connection, Join join);
   /// A rank of this communicator cannot join because of `failure`. Ends it for all while ranks are
   /// missing.
-  void turn_away(const Failure& failure);
+  void refuse_rank(const Failure& failure);
   /// Ends the communicator for all, with that cause.
   void fail(const Failure& failure);
   /// Notes that a connection claiming to be `rank` was refused, for the error if that rank never
@@ -55,8 +55,8 @@ class Job {
   class Member;
 
   void refuse_or_fail(Connection& newcomer, const Failure& failure);
-  [[nodiscard]] std::optional<Failure> why_not(const Join& join) const;
-  void welcome_all();
+  [[nodiscard]] std::optional<Failure> check_join(const Join& join) const;
+  void send_welcome();
   [[nodiscard]] std::vector<int32_t> missing() const;
   void remind();
   void on_frame(Member& member, const Header& header, std::span<const uint8_t> payload);
@@ -65,12 +65,12 @@ class Job {
   void on_gather_timeout(int64_t timeout_ms);
   bool relay(const Member& sender, const Note& note);
   void leave(Member& member, uint64_t called);
-  void tell_departures();
+  void send_departures();
   void inquire(Stall stall);
   void answer(const Member& member, Position position);
   void conclude();
-  void lost(Member& member, const std::string& why);
-  void lose_silent(Member& first, int64_t silence_ms);
+  void fail_lost_rank(Member& member, const std::string& why);
+  void fail_silent_ranks(Member& first, int64_t silence_ms);
   void on_join_timeout(int64_t timeout_ms);
   void tick();
   void end(const std::optional<Failure>& failure);

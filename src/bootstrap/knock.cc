@@ -34,19 +34,19 @@ class Visit final : public Connection::Owner {
     const auto failure =
         header.type == FrameType::Failed ? decode_failure(payload) : std::optional<Failure>();
     if (header.type == FrameType::Heard) {
-      tell({});
+      report_answer({});
     } else if (failure) {
-      tell({failure->code, failure->reason});
+      report_answer({failure->code, failure->reason});
     } else {
-      tell(error(ErrorCode::RemoteError, "it is not a door of hetccl"));
+      report_answer(error(ErrorCode::RemoteError, "it is not a door of hetccl"));
     }
   }
   void on_closed(const std::string& why) override {
-    tell(error(ErrorCode::RemoteError, "it closed without an answer: %s", why.c_str()));
+    report_answer(error(ErrorCode::RemoteError, "it closed without an answer: %s", why.c_str()));
   }
 
  private:
-  void tell(Status answer) {
+  void report_answer(Status answer) {
     if (!std::exchange(told_, true)) answer_.set_value(std::move(answer));
   }
 
@@ -57,8 +57,8 @@ class Visit final : public Connection::Owner {
 
 }  // namespace
 
-Status say_at_door(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline,
-                   const Cancel* cancel) {
+Status send_knock(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline,
+                  const Cancel* cancel) {
   std::promise<Status> answer;
   std::future<Status> answered = answer.get_future();
   Visit visit(answer);

@@ -12,7 +12,7 @@ namespace hetccl::bootstrap {
 /// Sends `knock`, a frame, and returns the door's answer: ok, its refusal, or RemoteError if it
 /// closes without one. Returns Timeout at `deadline`. `cancel`, which may be null, ends it with its
 /// reason. Blocks; must not run on the control thread.
-Status say_at_door(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline,
-                   const Cancel* cancel);
+Status send_knock(Loop& loop, net::Wire wire, Bytes knock, TimePoint deadline,
+                  const Cancel* cancel);
 
 }  // namespace hetccl::bootstrap

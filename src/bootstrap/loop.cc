@@ -155,7 +155,7 @@ void Loop::guard(const Callback& callback) {
   try {
     callback();
   } catch (...) {
-    untold_ = !tell_caught(on_exception_);
+    untold_ = !report_exception(on_exception_);
   }
 }
 

@@ -82,10 +82,10 @@ struct Trio {
 
 TEST_CASE("a note reaches the rank that it is told to, or every rank but its sender") {
   Trio trio;
-  CHECK(trio.sessions[0]->tell(1, bytes("to one")).ok());
-  CHECK(trio.sessions[0]->tell(kEveryone, bytes("to all")).ok());
-  CHECK(trio.sessions[0]->tell(2, {}).ok());
-  CHECK(trio.sessions[0]->tell(0, bytes("to myself")).ok());
+  CHECK(trio.sessions[0]->send_note(1, bytes("to one")).ok());
+  CHECK(trio.sessions[0]->send_note(kEveryone, bytes("to all")).ok());
+  CHECK(trio.sessions[0]->send_note(2, {}).ok());
+  CHECK(trio.sessions[0]->send_note(0, bytes("to myself")).ok());
   CHECK(trio.inboxes[1].wait(2) == Lines{"0: to one", "0: to all"});
   CHECK(trio.inboxes[2].wait(2) == Lines{"0: to all", "0: "});
   CHECK(trio.inboxes[0].wait(1) == Lines{"0: to myself"});
@@ -96,7 +96,8 @@ TEST_CASE("a note to all reaches its sender too: all ranks hear such notes in on
   Trio trio;
   parallel(3, [&](int rank) {
     for (size_t i = 0; i < kNotes; ++i)
-      CHECK(trio.sessions[static_cast<size_t>(rank)]->tell(kAll, bytes(std::to_string(i))).ok());
+      CHECK(
+          trio.sessions[static_cast<size_t>(rank)]->send_note(kAll, bytes(std::to_string(i))).ok());
   });
   const Lines first = trio.inboxes[0].wait(3 * kNotes);
   CHECK(first.size() == 3 * kNotes);
@@ -109,7 +110,8 @@ TEST_CASE("2,000 notes of each rank to everyone arrive in the order of their sen
   Trio trio;
   parallel(3, [&](int rank) {
     for (int i = 0; i < kNotes; ++i)
-      (void)trio.sessions[static_cast<size_t>(rank)]->tell(kEveryone, bytes(std::to_string(i)));
+      (void)trio.sessions[static_cast<size_t>(rank)]->send_note(kEveryone,
+                                                                bytes(std::to_string(i)));
   });
   for (int rank = 0; rank < 3; ++rank) {
     const Lines lines = trio.inboxes[static_cast<size_t>(rank)].wait(2 * kNotes);
@@ -132,7 +134,7 @@ TEST_CASE("exchanges and notes do not disturb each other") {
     const auto at = static_cast<size_t>(rank);
     bool good = true;
     for (int round = 0; good && round < 20; ++round) {
-      (void)trio.sessions[at]->tell(kEveryone, Bytes(kMaxNote, 'n'));
+      (void)trio.sessions[at]->send_note(kEveryone, Bytes(kMaxNote, 'n'));
       const auto all = trio.sessions[at]->all_gather(Bytes(100'000, 'g'), kHangMs);
       good = all.ok() && all.value()[1] == Bytes(100'000, 'g');
     }
@@ -150,7 +152,7 @@ TEST_CASE("a note may be told from within on_note") {
   std::atomic<Session*> echo = nullptr;
   JoinOptions echoing = options(1, 2);
   echoing.on_note = [&](int from, std::span<const uint8_t> note) {
-    (void)echo.load()->tell(from, Bytes(note.begin(), note.end()));
+    (void)echo.load()->send_note(from, Bytes(note.begin(), note.end()));
   };
   Sessions sessions(2);
   parallel(2, [&](int rank) {
@@ -160,7 +162,7 @@ TEST_CASE("a note may be told from within on_note") {
   });
   REQUIRE(complete(sessions));
   echo = sessions[1].get();
-  for (int i = 0; i < kNotes; ++i) CHECK(sessions[0]->tell(1, bytes(std::to_string(i))).ok());
+  for (int i = 0; i < kNotes; ++i) CHECK(sessions[0]->send_note(1, bytes(std::to_string(i))).ok());
   const Lines lines = inbox.wait(kNotes);
   REQUIRE(lines.size() == kNotes);
   CHECK(lines.front() == "1: 0");
@@ -169,10 +171,10 @@ TEST_CASE("a note may be told from within on_note") {
 
 TEST_CASE("the longest note arrives; a longer one, or one to no rank, is an error") {
   Trio trio;
-  CHECK(trio.sessions[0]->tell(1, Bytes(kMaxNote + 1)).code() == ErrorCode::InvalidArgument);
-  CHECK(trio.sessions[0]->tell(3, {}).code() == ErrorCode::InvalidArgument);
-  CHECK(trio.sessions[0]->tell(-3, {}).code() == ErrorCode::InvalidArgument);
-  CHECK(trio.sessions[0]->tell(1, Bytes(kMaxNote, 'x')).ok());
+  CHECK(trio.sessions[0]->send_note(1, Bytes(kMaxNote + 1)).code() == ErrorCode::InvalidArgument);
+  CHECK(trio.sessions[0]->send_note(3, {}).code() == ErrorCode::InvalidArgument);
+  CHECK(trio.sessions[0]->send_note(-3, {}).code() == ErrorCode::InvalidArgument);
+  CHECK(trio.sessions[0]->send_note(1, Bytes(kMaxNote, 'x')).ok());
   CHECK(trio.inboxes[1].wait(1) == Lines{"0: " + std::string(kMaxNote, 'x')});
 }
 
@@ -180,8 +182,8 @@ TEST_CASE("a note to a rank that has left is dropped, the others hear theirs") {
   Trio trio;
   trio.sessions[2]->leave(0);
   CHECK(trio.inboxes[1].wait(1) == Lines{"2 left"});
-  CHECK(trio.sessions[1]->tell(2, bytes("too late")).ok());
-  CHECK(trio.sessions[1]->tell(kEveryone, bytes("to all")).ok());
+  CHECK(trio.sessions[1]->send_note(2, bytes("too late")).ok());
+  CHECK(trio.sessions[1]->send_note(kEveryone, bytes("to all")).ok());
   const Lines lines = trio.inboxes[0].wait(2);
   CHECK(std::count(lines.begin(), lines.end(), "1: to all") == 1);
   CHECK(trio.inboxes[2].wait(0).empty());
@@ -193,9 +195,9 @@ TEST_CASE("what a rank tells before it leaves is heard before its leave") {
     Trio trio;
     const std::string name = std::to_string(leaver);
     for (const char* text : {"a", "b", "c"})
-      CHECK(trio.sessions[leaver]->tell(kEveryone, bytes(text)).ok());
+      CHECK(trio.sessions[leaver]->send_note(kEveryone, bytes(text)).ok());
     trio.sessions[leaver]->leave(3);
-    CHECK(trio.sessions[leaver]->tell(0, bytes("too late")).code() == ErrorCode::InvalidUsage);
+    CHECK(trio.sessions[leaver]->send_note(0, bytes("too late")).code() == ErrorCode::InvalidUsage);
     const Lines expected = {name + ": a", name + ": b", name + ": c", name + " left"};
     CHECK(trio.inboxes[0].wait(4) == expected);
     CHECK(trio.inboxes[3 - leaver].wait(4) == expected);
@@ -218,7 +220,7 @@ TEST_CASE("after leave has returned no note is heard") {
     std::atomic<bool> stop = false;
     fake::Thread teller([&] {
       for (; !stop; std::this_thread::sleep_for(std::chrono::microseconds(20)))
-        (void)sessions[1]->tell(0, {1});
+        (void)sessions[1]->send_note(0, {1});
     });
     CHECK(!inbox->wait(1).empty());
     sessions[0]->leave(0);
@@ -237,13 +239,13 @@ TEST_CASE("notes told from within on_note while the session ends are dropped") {
   mine.on_note = [&](int, std::span<const uint8_t>) {
     inside = true;
     std::this_thread::sleep_for(milliseconds(100));  // the session's leave waits by now
-    for (int i = 0; i < 5'000; ++i) (void)raw.load()->tell(0, {1});
+    for (int i = 0; i < 5'000; ++i) (void)raw.load()->send_note(0, {1});
   };
   auto joined = one->join(id.value(), mine);
   REQUIRE(joined.ok());
   std::unique_ptr<Session> session = std::move(joined).value();
   raw = session.get();
-  CHECK(session->tell(0, {}).ok());
+  CHECK(session->send_note(0, {}).ok());
   while (!inside) std::this_thread::sleep_for(milliseconds(1));
   session.reset();  // the tasks of 5,000 notes run after it: none may touch the session
   CHECK(one->unique_id().ok());
@@ -254,7 +256,7 @@ TEST_CASE("a rank without on_note drops notes") {
   const auto id = one->unique_id();
   const Sessions sessions = join_all({one.get()}, id.value(), 2);
   REQUIRE(complete(sessions));
-  CHECK(sessions[0]->tell(1, bytes("unheard")).ok());
+  CHECK(sessions[0]->send_note(1, bytes("unheard")).ok());
   std::vector<int> right(2);
   parallel(2, [&](int rank) {
     right[static_cast<size_t>(rank)] = sessions[static_cast<size_t>(rank)]->barrier(kHangMs).ok();
@@ -272,7 +274,7 @@ TEST_CASE("tell says so when nothing can be sent any more") {
   SUBCASE("the communicator has failed") {
     sessions[0]->report({ErrorCode::RemoteError, 0, "rank 0 is odd"});
     REQUIRE(boxes[1].wait());
-    CHECK(sessions[1]->tell(0, {}).message() == "rank 0 is odd");
+    CHECK(sessions[1]->send_note(0, {}).message() == "rank 0 is odd");
   }
   SUBCASE("the coordinator has gone in peace") {
     sessions[0].reset();
@@ -280,14 +282,14 @@ TEST_CASE("tell says so when nothing can be sent any more") {
     Status status;
     for (const TimePoint limit = before_timeout(); status.ok() && steady_clock().now() < limit;) {
       std::this_thread::sleep_for(milliseconds(10));
-      status = sessions[1]->tell(0, {});
+      status = sessions[1]->send_note(0, {});
     }
     CHECK(status.code() == ErrorCode::RemoteError);
     CHECK(boxes[1].count() == 0);
   }
   SUBCASE("this rank's service is gone") {
     one.reset();
-    CHECK(sessions[0]->tell(1, {}).code() == ErrorCode::Aborted);
+    CHECK(sessions[0]->send_note(1, {}).code() == ErrorCode::Aborted);
   }
 }
 
@@ -332,15 +334,15 @@ TEST_CASE("a rank that does not read loses notes and nothing else; the others lo
   for (int round = 0; round < kRounds; ++round) {
     for (int i = 0; i < kPerRound; ++i) {
       Bytes note(kMaxNote, static_cast<uint8_t>(round));
-      (void)sessions[0]->tell(1, std::move(note));
+      (void)sessions[0]->send_note(1, std::move(note));
     }
-    (void)sessions[0]->tell(2, {});
+    (void)sessions[0]->send_note(2, {});
     REQUIRE(inbox.wait(static_cast<size_t>(round) + 1).size() == static_cast<size_t>(round) + 1);
   }
   std::atomic<bool> heard = false;
   fake::Thread teller([&] {
     for (; !heard; std::this_thread::sleep_for(milliseconds(10)))
-      (void)sessions[0]->tell(1, bytes("again"));
+      (void)sessions[0]->send_note(1, bytes("again"));
   });
   int full = 0;
   uint8_t newest = 0;

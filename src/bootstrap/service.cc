@@ -254,7 +254,7 @@ Status Service::knock(const UniqueId& door, std::span<const uint8_t> words,
                                   handshake_patience(impl_->config.liveness_ms),
                                   {LogLevel::Error, 0},
                                   limit.cancel}));
-  return say_at_door(*loop, std::move(wire), encode_knock(words), deadline, limit.cancel);
+  return send_knock(*loop, std::move(wire), encode_knock(words), deadline, limit.cancel);
 }
 
 Result<UniqueId> Service::unique_id_for(const UniqueId& door) {

@@ -52,8 +52,8 @@ std::vector<int> members_of(const std::vector<Wish>& wishes, int32_t color) {
 
 }  // namespace
 
-Result<Seat> seat_among(const std::vector<int>& members, const UniqueId& concealed,
-                        const Session& session) {
+Result<Seat> seat_of(const std::vector<int>& members, const UniqueId& concealed,
+                     const Session& session) {
   Seat seat;
   HETCCL_ASSIGN(seat.id, reveal(concealed, session));
   const auto self = std::find(members.begin(), members.end(), session.rank());
@@ -87,7 +87,7 @@ Result<Seat> split(Session& session, Service& service, int color, int key, int64
                  members.front());
   }
   std::copy(given.begin(), given.end(), concealed.begin());
-  return seat_among(members, concealed, session);
+  return seat_of(members, concealed, session);
 }
 
 }  // namespace hetccl::bootstrap

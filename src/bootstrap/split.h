@@ -18,8 +18,8 @@ struct Seat {
 };
 
 /// Returns this rank's seat among `members`, ranks of `session`, whose id is concealed.
-Result<Seat> seat_among(const std::vector<int>& members, const UniqueId& concealed,
-                        const Session& session);
+Result<Seat> seat_of(const std::vector<int>& members, const UniqueId& concealed,
+                     const Session& session);
 
 /// Collective over `session`: ranks of one color get a session, in the order of their `key`s, then
 /// of their ranks. The first of them makes its id by `service`; the secret is never sent. A color

@@ -30,8 +30,8 @@ struct Process {
   std::mutex mutex;
   std::unique_ptr<comm::Runtime> runtime;
   bool watches_process = false;
-  std::atomic<int64_t> leases{0};          // leaves 0 only under `mutex`
-  std::atomic<bool> has_attendant{false};  // a thread waits to let the Runtime rest
+  std::atomic<int64_t> leases{0};            // leaves 0 only under `mutex`
+  std::atomic<bool> has_rest_thread{false};  // a thread waits to let the Runtime rest
   std::atomic<bool> exits{false};
   std::atomic<bool> used{false};    // a Runtime exists or is being made
   std::atomic<bool> forked{false};  // this process is the child of one that used hetccl
@@ -61,15 +61,15 @@ bool try_to_rest() {
     if (!self.runtime->service().idle()) return false;
     self.runtime->rest();
   }
-  self.has_attendant.store(false);
+  self.has_rest_thread.store(false);
   return true;
 }
 
 // Called when the last lease ends. Starts a thread that runs until the Runtime rests or is used
 // again.
-void attend() {
+void start_resting() {
   Process& self = process();
-  if (self.forked.load() || self.has_attendant.exchange(true)) return;
+  if (self.forked.load() || self.has_rest_thread.exchange(true)) return;
   auto thread = start_thread("hetccl-rest", [] {
     do std::this_thread::sleep_for(kRestAfter);
     while (!try_to_rest());
@@ -77,7 +77,7 @@ void attend() {
   if (thread.ok())
     thread->detach();
   else
-    self.has_attendant.store(false);
+    self.has_rest_thread.store(false);
 }
 
 // Waits until no Runtime is being closed: exit handlers would take away objects that it uses.
@@ -157,7 +157,7 @@ Lease& Lease::operator=(Lease other) noexcept {
 }
 
 Lease::~Lease() {
-  if (runtime_ != nullptr && process().leases.fetch_sub(1) == 1) attend();
+  if (runtime_ != nullptr && process().leases.fetch_sub(1) == 1) start_resting();
 }
 
 // Called before any lock is taken: in a forked child a lock may be held for ever.

@@ -144,11 +144,12 @@ GpuRow hip() {
 static_assert(HETCCL_TCP_SCORE == transport::kTcpScore && HETCCL_SHM_SCORE == transport::kShmScore);
 
 TransportRow tcp() {
-  return {.name = "tcp",
-          .score = transport::score_tcp,
-          .left_out = [](const Config&) { return std::string(); },
-          .make = [](const Config& config, const Log& log,
-                     const Means&) { return transport::make_tcp_transport(config, log); }};
+  return {
+      .name = "tcp",
+      .score = transport::score_tcp,
+      .left_out = [](const Config&) { return std::string(); },
+      .make = [](const Config& config, const Log& log,
+                 const TransportResources&) { return transport::make_tcp_transport(config, log); }};
 }
 
 TransportRow shm() {
@@ -158,8 +159,8 @@ TransportRow shm() {
             return config.transport_shm ? "" : "switched off by HETCCL_SHM=0";
           },
           .make =
-              [](const Config&, const Log& log, const Means& means) {
-                return transport::make_shm_transport(&means.waker, log, means.crew);
+              [](const Config&, const Log& log, const TransportResources& resources) {
+                return transport::make_shm_transport(&resources.waker, log, resources.crew);
               }};
 }
 
@@ -179,8 +180,10 @@ TransportRow verbs() {
   return {.name = "verbs",
           .score = transport::score_verbs,
           .left_out = [](const Config& config) { return why_left_out(config, "verbs", "RDMA"); },
-          .make = [](const Config& config, const Log& log,
-                     const Means&) { return transport::make_verbs_transport(config, log); },
+          .make =
+              [](const Config& config, const Log& log, const TransportResources&) {
+                return transport::make_verbs_transport(config, log);
+              },
           .optional = true};
 }
 
@@ -192,8 +195,10 @@ TransportRow ncclnet() {
               return "HETCCL_NET_PLUGIN is not set: it names the plug-in, as NCCL_NET_PLUGIN does";
             return why_left_out(config, "ncclnet", "a net plug-in");
           },
-          .make = [](const Config& config, const Log& log,
-                     const Means&) { return transport::make_ncclnet_transport(config, log); },
+          .make =
+              [](const Config& config, const Log& log, const TransportResources&) {
+                return transport::make_ncclnet_transport(config, log);
+              },
           .optional = true};
 }
 
@@ -239,7 +244,7 @@ TransportRow row_of(const FoundAdaptor& adaptor, bool named_twice) {
                        : "";
           },
           .make =
-              [adaptor](const Config& config, const Log& log, const Means&) {
+              [adaptor](const Config& config, const Log& log, const TransportResources&) {
                 return transport::make_adaptor_transport(adaptor, config, log);
               },
           .optional = true,

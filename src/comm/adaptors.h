@@ -55,7 +55,7 @@ struct GpuRow {
 };
 
 /// Resources of the process that its transports share.
-struct Means {
+struct TransportResources {
   Waker& waker;  ///< wakes the engine
   std::shared_ptr<Crew> crew;
 };
@@ -66,7 +66,7 @@ struct TransportRow {
   /// Returns why the configuration excludes this row; empty: it is allowed.
   std::function<std::string(const Config&)> left_out;
   std::function<Result<std::unique_ptr<transport::Transport>>(const Config&, const Log&,
-                                                              const Means&)>
+                                                              const TransportResources&)>
       make;
   /// True for adaptors and for hardware that some hosts lack: the process continues without it.
   bool optional = false;

@@ -35,7 +35,7 @@ std::string version_text(int code) {
 std::vector<topology::Nic> nics_of(const std::vector<net::Interface>& cards,
                                    const device::Device& device) {
   const bool several = net::names_of(cards).size() > 1;
-  const net::Place place = net::place_of_rank(device.bus_id());
+  const net::BusLocation place = net::locate_rank(device.bus_id());
   std::vector<topology::Nic> nics;
   for (const net::Interface& card : cards) {
     const int distance = several ? net::distance_between(place, card.hardware.place) : net::kNear;

@@ -255,7 +255,7 @@ void Channels::connect_later(int peer, bool for_messages) {
         explain_later(peer, for_messages, made.status());
       }
     } catch (...) {
-      tell_caught([this](const Status& why) { report(why); });
+      report_exception([this](const Status& why) { report(why); });
     }
     end_connecting();
   };
@@ -295,14 +295,14 @@ void Channels::explain(int peer, bool for_messages, const Status& why) {
   Verdict& verdict = membership_.verdict();
   // Messages to that peer then report that it has left. A receive from any rank may match other
   // peers.
-  if (for_messages && has_left_soon(peer)) return;
+  if (for_messages && await_departure(peer)) return;
   // The lost connection may be an effect of a failure that all ranks are about to be told.
   if (!context_.cancel->is_set()) verdict.wait(Verdict::kNewsTime);
   if (context_.cancel->is_set() || verdict.failed()) return;
   verdict.report_own(peer, why.with(format("connecting to rank %d", peer)));
 }
 
-bool Channels::has_left_soon(int peer) const {
+bool Channels::await_departure(int peer) const {
   const exec::Departures& departures = membership_.departures();
   for (auto waited = milliseconds(0); waited < Verdict::kNewsTime; waited += kNewsLookTime) {
     if (departures.has_left(peer)) return true;

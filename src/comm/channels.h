@@ -95,7 +95,7 @@ class Channels {
   Result<Way> find_way(int peer) const;
   void report(const Status& why);
   /// Returns whether `peer` has left. Waits at most Verdict::kNewsTime for the news.
-  [[nodiscard]] bool has_left_soon(int peer) const;
+  [[nodiscard]] bool await_departure(int peer) const;
   void connect_later(int peer, bool for_messages);
   void use(int peer, bool for_messages, std::unique_ptr<transport::Channel> channel);
   void end_connecting();

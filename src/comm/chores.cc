@@ -40,7 +40,7 @@ void Chores::run() {
     try {
       chore();
     } catch (...) {
-      tell_caught(on_exception_);
+      report_exception(on_exception_);
     }
     chore = nullptr;  // release its captures before `wait` returns
     lock.lock();

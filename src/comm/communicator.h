@@ -86,8 +86,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Defined in split.cc.
   Status ended();
   Result<std::shared_ptr<Communicator>> make_child(const CommunicatorOptions* options);
-  Result<Seat> find_seat_among(const std::vector<int>& members, TimePoint deadline,
-                               const Cancel& cancel);
+  Result<Seat> find_seat(const std::vector<int>& members, TimePoint deadline, const Cancel& cancel);
   Status take(Result<Seat> seat);
 
   std::shared_ptr<const void> lease_;  ///< declared first, so destroyed last

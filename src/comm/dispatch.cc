@@ -152,11 +152,11 @@ void Dispatch::stop(Status status) {
   fabric_.exclusively([&] {
     // Read before anything ends. A rank with work in flight may only wait for a stream, and would
     // learn of the failure nowhere else.
-    const std::string standing = executor_ != nullptr ? executor_->standing() : "";
-    if (code == ErrorCode::Aborted || standing.empty()) {
+    const std::string oldest = executor_ != nullptr ? executor_->describe_oldest() : "";
+    if (code == ErrorCode::Aborted || oldest.empty()) {
       context_.log.info("communicator failed: %s", cause.c_str());
     } else {
-      context_.log.warn("communicator failed: %s; this rank: %s", cause.c_str(), standing.c_str());
+      context_.log.warn("communicator failed: %s; this rank: %s", cause.c_str(), oldest.c_str());
     }
     if (Pairs* pairs = fabric_.pairs()) pairs->give_up(Status(code, cause));
     if (measuring_ != nullptr) measuring_->abort();

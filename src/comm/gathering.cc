@@ -119,7 +119,7 @@ void Gathering::answer(const std::vector<int>& members, Kind kind, const Bytes& 
       note.number = asked_[rank].number;
       answered_[rank] = note;
     }
-    static_cast<void>(tell(rank, note));  // a rank that has failed reports it by other means
+    static_cast<void>(send_note(rank, note));  // a rank that has failed reports it by other means
   }
 }
 
@@ -141,7 +141,7 @@ Result<bootstrap::UniqueId> Gathering::follow(int leader, const std::vector<int>
   const Note ask{++asks_, ask_of(members), Kind::Ask};
   const Status status = await_answer(ask, members, limit);
   if (!status.ok()) {  // else the leader would take it for an answer to its next call
-    static_cast<void>(tell(leader, {ask.number, {}, Kind::Withdrawal}));
+    static_cast<void>(send_note(leader, {ask.number, {}, Kind::Withdrawal}));
     return status;
   }
   const std::lock_guard lock(mutex_);
@@ -158,7 +158,7 @@ Status Gathering::await_answer(const Note& ask, const std::vector<int>& members,
     if (clock.now() >= due) {
       due += reminder_;
       lock.unlock();
-      HETCCL_TRY(tell(leader, ask));
+      HETCCL_TRY(send_note(leader, ask));
       lock.lock();
       continue;
     }
@@ -184,13 +184,13 @@ Result<bool> Gathering::await_news(std::unique_lock<std::mutex>& lock, const Lim
   return true;
 }
 
-Status Gathering::tell(int to, const Note& note) {
+Status Gathering::send_note(int to, const Note& note) {
   Bytes bytes(kHead + note.bytes.size());
   bytes[0] = kMark;
   bytes[1] = static_cast<uint8_t>(note.kind);
   std::memcpy(&bytes[2], &note.number, sizeof note.number);
   std::copy(note.bytes.begin(), note.bytes.end(), bytes.begin() + kHead);
-  return of_.session().tell(to, std::move(bytes));
+  return of_.session().send_note(to, std::move(bytes));
 }
 
 void Gathering::on_note(int from, std::span<const uint8_t> note) {
@@ -211,7 +211,7 @@ void Gathering::on_note(int from, std::span<const uint8_t> note) {
     }
   }
   news_.notify_all();
-  if (again.number > 0) static_cast<void>(tell(from, again));  // its answer was lost
+  if (again.number > 0) static_cast<void>(send_note(from, again));  // its answer was lost
 }
 
 }  // namespace hetccl::comm

@@ -76,7 +76,7 @@ class Gathering {
   [[nodiscard]] bool has_asked(int member);  // requires mutex_
   Result<bool> await_news(std::unique_lock<std::mutex>& lock, const Limit& limit);
   [[nodiscard]] Bytes ask_of(const std::vector<int>& members) const;
-  Status tell(int to, const Note& note);
+  Status send_note(int to, const Note& note);
 
   const Of of_;
   const std::chrono::milliseconds reminder_;

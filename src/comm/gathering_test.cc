@@ -27,7 +27,7 @@ class LossyLink final : public fake::NoteSession {
       : NoteSession(rank, n_ranks), random_(static_cast<uint64_t>(rank)), lost_(lost_percent) {}
   std::vector<std::unique_ptr<Gathering>>* all = nullptr;
 
-  Status tell(int to, std::vector<uint8_t> note) override {
+  Status send_note(int to, std::vector<uint8_t> note) override {
     unsigned times = 1;
     {
       const std::lock_guard lock(mutex_);

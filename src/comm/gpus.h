@@ -25,7 +25,7 @@ class Gpus {
 
   [[nodiscard]] const std::string& vendor() const { return row_.vendor; }
   /// Returns whether `name` is "<vendor>" or "<vendor>:<index>".
-  [[nodiscard]] bool names_one(std::string_view name) const { return index_of(name).has_value(); }
+  [[nodiscard]] bool is_name(std::string_view name) const { return index_of(name).has_value(); }
   /// Returns the index after the colon, -1 for "<vendor>" alone, nothing for any other name.
   [[nodiscard]] std::optional<int> index_of(std::string_view name) const;
   /// Replaces "<vendor>" by the calling thread's current device, or by index 0 if it has none.

@@ -171,7 +171,7 @@ Result<Dispatch::Ticket> Dispatch::launch(Work work) {
   }
   if (work.how.waits) return ticket;
   // A caller on a device's stream does not drive progress, so the engine must.
-  executor_->urgent() ? engine.notify(on_device()) : engine.notify_at_leisure();
+  executor_->urgent() ? engine.notify(on_device()) : engine.notify_later();
   return ticket;
 }
 

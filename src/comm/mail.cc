@@ -23,9 +23,9 @@ void Mail::begin(int peer, std::span<const std::byte> mine) {
   box.pause = reminder_;
 }
 
-Status Mail::tell(int peer, std::vector<uint8_t> note, Kind kind) {
+Status Mail::send_note(int peer, std::vector<uint8_t> note, Kind kind) {
   note[1] = static_cast<uint8_t>(kind);
-  return session_.tell(peer, std::move(note));
+  return session_.send_note(peer, std::move(note));
 }
 
 std::optional<Mail::Bytes> Mail::take(int peer, TimePoint now, TimePoint& again) {
@@ -48,7 +48,7 @@ std::optional<Mail::Bytes> Mail::take(int peer, TimePoint now, TimePoint& again)
     box.due = now + box.pause;
     if (box.round == 0) box.pause = std::min(2 * box.pause, kLongestReminder);
     lock.unlock();  // the control plane's thread takes it while it holds its own
-    told = tell(peer, std::move(note), kind);
+    told = send_note(peer, std::move(note), kind);
     lock.lock();
   }
 }
@@ -68,7 +68,7 @@ void Mail::on_note(int from, std::span<const uint8_t> note) {
     }
   }
   ring_();
-  if (again) static_cast<void>(tell(from, std::move(*again), Kind::Answer));
+  if (again) static_cast<void>(send_note(from, std::move(*again), Kind::Answer));
 }
 
 void Mail::on_left(int rank) {

@@ -80,7 +80,7 @@ class Mail {
   using Bytes = Result<std::vector<uint8_t>>;
   void begin(int peer, std::span<const std::byte> mine);
   std::optional<Bytes> take(int peer, TimePoint now, TimePoint& again);
-  Status tell(int peer, std::vector<uint8_t> note, Kind kind);
+  Status send_note(int peer, std::vector<uint8_t> note, Kind kind);
 
   bootstrap::Session& session_;
   const std::function<void()> ring_;

@@ -22,7 +22,7 @@ class LossySession final : public fake::NoteSession {
   Mail* other = nullptr;
   std::atomic<bool> has_left{false};
 
-  Status tell(int /*to*/, std::vector<uint8_t> note) override {
+  Status send_note(int /*to*/, std::vector<uint8_t> note) override {
     if (has_left) return error(ErrorCode::InvalidUsage, "this rank has left");
     ++told;
     unsigned times = 1;
@@ -47,7 +47,7 @@ struct Two {
     for (size_t i : {0, 1}) sessions[i].other = &mails[1 - i];
   }
   /// Returns the note that rank `i` has received in its current exchange; 0: none yet.
-  Result<uint64_t> hear(size_t i) {
+  Result<uint64_t> receive(size_t i) {
     again = TimePoint::max();
     const auto heard = mails[i].take<uint64_t>(static_cast<int>(1 - i), clock.now(), again);
     return heard ? *heard : Result<uint64_t>(uint64_t{0});
@@ -58,7 +58,7 @@ struct Two {
     std::array<uint64_t, 2> heard{};
     for (int turn = 0; (heard[0] == 0 || heard[1] == 0) && turn < 10'000; ++turn) {
       for (size_t i : {0, 1}) {
-        if (heard[i] == 0) heard[i] = hear(i).value();
+        if (heard[i] == 0) heard[i] = receive(i).value();
         clock.time = std::max(clock.time, std::min(again, clock.time + std::chrono::hours(1)));
       }
     }
@@ -91,10 +91,10 @@ TEST_CASE("where no note is lost nobody waits to be reminded, whoever comes firs
   for (uint64_t round = 1; round <= 10; ++round) {
     const size_t first = round % 2, second = 1 - first;
     two.mails[first].begin(static_cast<int>(second), 2 * round);
-    CHECK(two.hear(first).value() == 0);
+    CHECK(two.receive(first).value() == 0);
     two.mails[second].begin(static_cast<int>(first), 2 * round + 1);
-    CHECK(two.hear(second).value() == 2 * round);  // it arrived before this end began
-    CHECK(two.hear(first).value() == 2 * round + 1);
+    CHECK(two.receive(second).value() == 2 * round);  // it arrived before this end began
+    CHECK(two.receive(first).value() == 2 * round + 1);
   }
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("who hears nothing reminds the other end, less and less often in the f
   two.mails[0].begin(1, uint64_t{7});
   std::vector<int64_t> told_at;
   for (int told = 0; told_at.size() < 8; two.clock.time = two.again) {
-    CHECK(two.hear(0).value() == 0);
+    CHECK(two.receive(0).value() == 0);
     if (two.sessions[0].told > told)
       told_at.push_back(
           std::chrono::duration_cast<std::chrono::seconds>(two.clock.now() - begin).count());
@@ -128,16 +128,16 @@ TEST_CASE("a reminder is answered, and an answer is not: mail ends with the exch
 TEST_CASE("an exchange ends with the peer and with this rank, and news of either rings") {
   Two two(1, 0);
   two.mails[0].begin(1, uint64_t{7});
-  CHECK(two.hear(0).value() == 0);
+  CHECK(two.receive(0).value() == 0);
   two.mails[0].on_left(1);
   CHECK(two.rung[0] == 1);
-  CHECK(two.hear(0).status().code() == ErrorCode::RemoteError);
+  CHECK(two.receive(0).status().code() == ErrorCode::RemoteError);
   two.sessions[1].has_left = true;
   two.mails[1].begin(0, uint64_t{7});
   CHECK(two.rung[1] == 1);
-  CHECK(two.hear(1).value() == 7);  // sent before it left
+  CHECK(two.receive(1).value() == 7);  // sent before it left
   two.mails[1].begin(0, uint64_t{8});
-  CHECK(two.hear(1).status().code() == ErrorCode::InvalidUsage);
+  CHECK(two.receive(1).status().code() == ErrorCode::InvalidUsage);
 }
 
 TEST_CASE("notes that are none, of other rounds or of another length do no harm") {
@@ -153,7 +153,7 @@ TEST_CASE("notes that are none, of other rounds or of another length do no harm"
   const std::vector<uint8_t> shorter = {'M', 0, 1, 0, 0, 0, 0, 0, 0, 0, 5};
   two.mails[0].on_note(1, shorter);
   two.mails[0].begin(1, uint64_t{7});
-  CHECK(two.hear(0).status().code() == ErrorCode::RemoteError);
+  CHECK(two.receive(0).status().code() == ErrorCode::RemoteError);
 }
 
 }  // namespace hetccl::comm

@@ -85,13 +85,13 @@ Status Dispatch::exchange_knowledge() {
   std::erase_if(known, [this](const tune::Learnt& one) {
     return !programs_->check(one.key, one.setting, tactics_).ok();
   });
-  tuning_->know(known);
+  tuning_->add_learnt(known);
   return {};
 }
 
 // Writes in the background, because files may be slow.
 void Dispatch::keep_learnt() {
-  if (tuning_file_ == nullptr || rank() != 0 || !tuning_->take_news()) return;
+  if (tuning_file_ == nullptr || rank() != 0 || !tuning_->poll_new_results()) return;
   const Status posted = chores_.post([this] { tuning_file_->add(tuning_->learnt()); });
   if (!posted.ok()) context_.log.warn("HETCCL_TUNE: %s", posted.message().c_str());
 }

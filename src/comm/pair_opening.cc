@@ -53,26 +53,26 @@ bool PairOpening::advance(TimePoint now, TimePoint& again) {
 bool PairOpening::step(TimePoint now, TimePoint& again) {
   switch (state_) {
     case State::Offering:
-      return hear_offer(now, again);
+      return take_offer(now, again);
     case State::Identifying:
-      return hear_id(now, again);
+      return take_id(now, again);
     case State::Making:
-      return look_at_library(now, again);
+      return poll_library(now, again);
     case State::Comparing:
-      return hear_attempt(now, again);
+      return take_attempt(now, again);
     case State::Pausing:
       return pause(now, again);
     case State::Agreeing:
-      return hear_outcome(now, again);
+      return take_outcome(now, again);
     case State::Doubting:
-      return doubt(now, again);
+      return await_departure(now, again);
     case State::Ended:
       break;
   }
   return false;
 }
 
-bool PairOpening::hear_offer(TimePoint now, TimePoint& again) {
+bool PairOpening::take_offer(TimePoint now, TimePoint& again) {
   const auto theirs = mail_.take<Offer>(peer_, now, again);
   if (!theirs) return false;
   const auto mine = static_cast<uint32_t>(share_.blocks());
@@ -103,7 +103,7 @@ void PairOpening::identify() {
   state_ = State::Identifying;
 }
 
-bool PairOpening::hear_id(TimePoint now, TimePoint& again) {
+bool PairOpening::take_id(TimePoint now, TimePoint& again) {
   const auto theirs = mail_.take<Id>(peer_, now, again);
   if (!theirs) return false;
   const bool lower = rank_ < peer_;
@@ -124,7 +124,7 @@ bool PairOpening::hear_id(TimePoint now, TimePoint& again) {
   return true;
 }
 
-bool PairOpening::look_at_library(TimePoint now, TimePoint& again) {
+bool PairOpening::poll_library(TimePoint now, TimePoint& again) {
   auto made = pending_->poll(now, again);
   if (!made) return false;
   compare(std::move(*made));
@@ -146,7 +146,7 @@ void PairOpening::compare(ccl::PendingPair::Made made) {
   state_ = State::Comparing;
 }
 
-bool PairOpening::hear_attempt(TimePoint now, TimePoint& again) {
+bool PairOpening::take_attempt(TimePoint now, TimePoint& again) {
   const auto theirs = mail_.take<Attempt>(peer_, now, again);
   if (!theirs) return false;
   const Status mine = made_.status();
@@ -203,7 +203,7 @@ void PairOpening::agree(const Status& made) {
   state_ = State::Agreeing;
 }
 
-bool PairOpening::hear_outcome(TimePoint now, TimePoint& again) {
+bool PairOpening::take_outcome(TimePoint now, TimePoint& again) {
   const auto told = mail_.take<Outcome>(peer_, now, again);
   if (!told) return false;
   if (!failure_.ok()) {
@@ -223,7 +223,7 @@ bool PairOpening::hear_outcome(TimePoint now, TimePoint& again) {
 }
 
 // Waits until the peer has left, and so acts on no agreement, or until the time is over.
-bool PairOpening::doubt(TimePoint now, TimePoint& again) {
+bool PairOpening::await_departure(TimePoint now, TimePoint& again) {
   if (now < until_ && !owner_.has_left(peer_)) {
     again = std::min(again, until_);
     return false;

@@ -80,13 +80,13 @@ class PairOpening {
   [[nodiscard]] bool ended() const { return state_ == State::Ended; }
   // Returns true if the state changed.
   bool step(TimePoint now, TimePoint& again);
-  bool hear_offer(TimePoint now, TimePoint& again);
-  bool hear_id(TimePoint now, TimePoint& again);
-  bool look_at_library(TimePoint now, TimePoint& again);
-  bool hear_attempt(TimePoint now, TimePoint& again);
+  bool take_offer(TimePoint now, TimePoint& again);
+  bool take_id(TimePoint now, TimePoint& again);
+  bool poll_library(TimePoint now, TimePoint& again);
+  bool take_attempt(TimePoint now, TimePoint& again);
   bool pause(TimePoint now, TimePoint& again);
-  bool hear_outcome(TimePoint now, TimePoint& again);
-  bool doubt(TimePoint now, TimePoint& again);
+  bool take_outcome(TimePoint now, TimePoint& again);
+  bool await_departure(TimePoint now, TimePoint& again);
   void identify();
   void compare(ccl::PendingPair::Made made);
   void retry(TimePoint now);

@@ -102,7 +102,7 @@ class World;
 class Session final : public fake::NoteSession {
  public:
   Session(World& world, int rank) : NoteSession(rank, kRanks), world_(world) {}
-  Status tell(int to, std::vector<uint8_t> note) override;
+  Status send_note(int to, std::vector<uint8_t> note) override;
 
  private:
   World& world_;
@@ -332,7 +332,7 @@ class World {
   int leaver_ = -1;
 };
 
-Status Session::tell(int to, std::vector<uint8_t> note) {
+Status Session::send_note(int to, std::vector<uint8_t> note) {
   if (world_.ranks[static_cast<size_t>(rank())]->gone)
     return error(ErrorCode::InvalidUsage, "this rank has left");
   if (world_.troubles.breaks && rank() == 0 && world_.ranks[0]->holds())

@@ -162,7 +162,7 @@ Result<exec::Settler*> Runtime::settler() {
 Result<device::Device*> Runtime::device(std::string_view name) {
   if (name.empty() || name == device_->vendor()) return device_.get();
   for (Gpus& gpus : gpus_) {
-    if (!gpus.names_one(name)) continue;
+    if (!gpus.is_name(name)) continue;
     HETCCL_ASSIGN(auto* gpu, gpus.device(name));
     if (first_gpu_opened_) std::call_once(opens_gpu_, first_gpu_opened_);
     return gpu;
@@ -189,7 +189,7 @@ std::string Runtime::resolve_device(std::string_view name) {
   }
   if (name.empty()) return host_name();
   for (Gpus& gpus : gpus_) {
-    if (gpus.names_one(name)) return gpus.resolve(name);
+    if (gpus.is_name(name)) return gpus.resolve(name);
   }
   return std::string(name);
 }

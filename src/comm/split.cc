@@ -57,8 +57,7 @@ Result<Making> Communicator::prepare_shrink(std::span<const int> excluded,
   HETCCL_ASSIGN(const std::vector<int> members, members_without(excluded, membership_));
   const auto work = [this, members, child] {
     const std::lock_guard lock(gathers_);
-    Result<Seat> seat =
-        find_seat_among(members, child->context_.init_deadline, *child->context_.cancel);
+    Result<Seat> seat = find_seat(members, child->context_.init_deadline, *child->context_.cancel);
     return child->take(seat.ok() ? seat : Result<Seat>(seat.status().with("shrinking")));
   };
   return Making(child, shared_from_this(), work);
@@ -70,15 +69,15 @@ Status Communicator::ended() {
   return verdict.failed() ? verdict.await() : context_.cancel->reason();
 }
 
-Result<bootstrap::Seat> Communicator::find_seat_among(const std::vector<int>& members,
-                                                      TimePoint deadline, const Cancel& cancel) {
+Result<bootstrap::Seat> Communicator::find_seat(const std::vector<int>& members, TimePoint deadline,
+                                                const Cancel& cancel) {
   auto& session = membership_.session();
   const auto make_id = [&]() -> Result<bootstrap::UniqueId> {
     HETCCL_ASSIGN(const auto id, context_.runtime.service().unique_id(session));
     return bootstrap::conceal(id);
   };
   HETCCL_ASSIGN(const auto concealed, gathering_.agree(members, make_id, deadline, cancel));
-  return bootstrap::seat_among(members, concealed, session);
+  return bootstrap::seat_of(members, concealed, session);
 }
 
 // Continues as the new communicator: takes its rank and opens.

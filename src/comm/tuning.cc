@@ -24,7 +24,7 @@ Tuning::Tuning(bootstrap::Session& session, progress::Engine& engine, Options op
       options_(std::move(options)),
       active_(options_.searches),
       agreement_(session.rank(),
-                 [this](Agreement::To to, const tune::Note& note) { tell(to, note); }) {
+                 [this](Agreement::To to, const tune::Note& note) { send_note(to, note); }) {
   if (session_.rank() != Agreement::kLeader || !options_.searches) return;
   agreement_.lead({.n_ranks = session_.n_ranks(),
                    .budget = options_.budget,
@@ -32,12 +32,12 @@ Tuning::Tuning(bootstrap::Session& session, progress::Engine& engine, Options op
                    .timing_costs = options_.timing_costs});
 }
 
-void Tuning::know(std::span<const tune::Learnt> learnt) {
+void Tuning::add_learnt(std::span<const tune::Learnt> learnt) {
   const std::lock_guard lock(mutex_);
   known_.assign(learnt.begin(), learnt.end());
   for (const tune::Learnt& one : learnt) {
-    agreement_.ledger().know(one.key, one.setting);
-    if (agreement_.leads()) agreement_.conductor().know(one);
+    agreement_.ledger().add_known(one.key, one.setting);
+    if (agreement_.leads()) agreement_.conductor().add_learnt(one);
     active_.store(true, std::memory_order_release);
   }
 }
@@ -56,7 +56,7 @@ Tuning::Use Tuning::use(const std::optional<tune::Key>& key, uint64_t bytes, uin
   const bool leads = agreement_.leads();
   if (leads && key && !captured) agreement_.propose(*key, bytes, sequence, now, make_space);
   auto use = agreement_.ledger().use(key, sequence, captured);
-  if (!use && leads) agreement_.resolve_doubt();  // only committed settings need a wait
+  if (!use && leads) agreement_.resolve_open_round();  // only committed settings need a wait
   while (!use) {
     use = agreement_.ledger().use(key, sequence, captured);
     if (!use && !await_verdict(lock)) return {};
@@ -79,7 +79,7 @@ bool Tuning::await_verdict(std::unique_lock<std::mutex>& lock) {
   const bool in_time = engine_.wait(over, engine_.clock().now() + kPatience);
   lock.lock();
   if (in_time) return decided();
-  if (agreement_.ledger().open_round()) agreement_.resolve_doubt();
+  if (agreement_.ledger().open_round()) agreement_.resolve_open_round();
   return true;
 }
 
@@ -129,7 +129,7 @@ void Tuning::on_note(int from, std::span<const uint8_t> bytes) {
   if (!note) return;
   {
     const std::lock_guard lock(mutex_);
-    agreement_.hear(from, *note);
+    agreement_.receive_note(from, *note);
     settled_.store(agreement_.n_settled(), std::memory_order_release);
   }
   engine_.notify();
@@ -142,12 +142,12 @@ void Tuning::on_left(int rank) {
 }
 
 // Sends a note. If it is lost, one round of tuning is lost.
-void Tuning::tell(Agreement::To to, const tune::Note& note) {
+void Tuning::send_note(Agreement::To to, const tune::Note& note) {
   using enum Agreement::To;
   const int receiver = to == Leader   ? Agreement::kLeader
                        : to == Others ? bootstrap::kEveryone
                                       : bootstrap::kAll;
-  static_cast<void>(session_.tell(receiver, tune::encode(note)));
+  static_cast<void>(session_.send_note(receiver, tune::encode(note)));
 }
 
 void Tuning::finish() {
@@ -162,9 +162,9 @@ std::optional<tune::Conductor::Progress> Tuning::progress() {
   return agreement_.conductor().progress();
 }
 
-bool Tuning::take_news() {
+bool Tuning::poll_new_results() {
   const std::lock_guard lock(mutex_);
-  return agreement_.take_news();
+  return agreement_.poll_new_results();
 }
 
 std::vector<tune::Learnt> Tuning::learnt() {

@@ -33,7 +33,7 @@ class Tuning {
   Tuning(bootstrap::Session& session, progress::Engine& engine, Options options);
 
   /// Adds settings learnt earlier. Call before the first call, with the same settings on all ranks.
-  void know(std::span<const tune::Learnt> learnt);
+  void add_learnt(std::span<const tune::Learnt> learnt);
   /// Makes calls of `key` use `setting` from this rank's next call on; no search changes it. Every
   /// rank must do so between the same calls.
   void set(const tune::Key& key, const tune::Setting& setting);
@@ -66,7 +66,7 @@ class Tuning {
   /// On rank 0 of a job that searches: returns how far it came.
   [[nodiscard]] std::optional<tune::Conductor::Progress> progress();
   /// On rank 0: returns whether more was learnt since the last call.
-  [[nodiscard]] bool take_news();
+  [[nodiscard]] bool poll_new_results();
   /// Returns the learnt settings on rank 0, nothing elsewhere.
   [[nodiscard]] std::vector<tune::Learnt> learnt();
   [[nodiscard]] Json describe();
@@ -89,7 +89,7 @@ class Tuning {
 
   // Requires mutex_.
   void add_time(const Timed& call, Duration took, TimePoint now);
-  void tell(tune::Agreement::To to, const tune::Note& note);
+  void send_note(tune::Agreement::To to, const tune::Note& note);
   /// Releases mutex_ while it waits. Returns false if no verdict will come.
   bool await_verdict(std::unique_lock<std::mutex>& lock);
 

@@ -13,7 +13,7 @@ namespace {
 class LostSession final : public fake::NoteSession {
  public:
   LostSession() : NoteSession(1, 2) {}
-  Status tell(int /*to*/, std::vector<uint8_t> /*note*/) override {
+  Status send_note(int /*to*/, std::vector<uint8_t> /*note*/) override {
     ++told;
     return {};
   }

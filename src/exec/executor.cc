@@ -147,7 +147,7 @@ void Executor::note_starts(TimePoint now) {
 // Reports the call's time. Its start is the launch if the caller waits, or if no poll came between
 // start and end. A call may be launched, and end, after the poll that sees its end began; then the
 // clock is read again.
-void Executor::tell_time(const Operation& op, TimePoint now) {
+void Executor::report_time(const Operation& op, TimePoint now) {
   const bool from_launch = op.call.awaited || op.started_at == TimePoint{};
   const TimePoint start = from_launch ? op.call.launched : op.started_at;
   const TimePoint end = start <= now ? now : options_.clock->now();
@@ -165,7 +165,7 @@ void Executor::note_end(Operation& op, TimePoint now) {
     recorder->end(op.recorded_as(), state, now);
   }
   if (op.is_message()) return;
-  if (op.call.timed && options_.on_timed && !failed) tell_time(op, now);
+  if (op.call.timed && options_.on_timed && !failed) report_time(op, now);
   if (op.marks == nullptr)
     require(unmarked_.fetch_sub(1) > 0, "collectives that end without a mark have begun so");
 }
@@ -257,8 +257,8 @@ void Executor::fault(Fault found) {
   if (options_.on_fault) options_.on_fault(told);
 }
 
-std::string Executor::standing() {
-  std::string collective = watch_->standing();
+std::string Executor::describe_oldest() {
+  std::string collective = watch_->describe_oldest();
   if (!collective.empty()) return collective;
   admit();
   std::string message;

@@ -65,8 +65,8 @@ struct ExecutorOptions {
 };
 
 /// One thread at a time calls `launch`, `capture` and `all_reduce_at_once`; the engine calls
-/// `poll`. `connect`, `meet`, `use_library`, `abort`, `standing` and `messages_in_flight` run under
-/// Engine::exclusively. Everything else is thread-safe.
+/// `poll`. `connect`, `meet`, `use_library`, `abort`, `describe_oldest` and `messages_in_flight`
+/// run under Engine::exclusively. Everything else is thread-safe.
 class Executor : public progress::Driven {
  public:
   /// The maximum number of collectives in flight, and of calls with messages in flight.
@@ -137,7 +137,7 @@ class Executor : public progress::Driven {
   /// Describes the oldest collective in flight and its position: "all_reduce #3 (10 float32, sum):
   /// slice 2 of 12, step 4 (recv from rank 1)". Without a collective, describes a message; "" when
   /// idle. Call before `abort`.
-  [[nodiscard]] std::string standing();
+  [[nodiscard]] std::string describe_oldest();
 
   bool poll(TimePoint now) override;
   [[nodiscard]] bool active() const override {
@@ -200,7 +200,7 @@ class Executor : public progress::Driven {
   bool note_start(Operation& op, TimePoint now) const;
   void note_starts(TimePoint now);
   void note_end(Operation& op, TimePoint now);
-  void tell_time(const Operation& op, TimePoint now);
+  void report_time(const Operation& op, TimePoint now);
   void observe(uint64_t before, TimePoint now);
   bool is_abandoned();
   bool has_failed_library(const Operation& op);

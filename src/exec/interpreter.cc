@@ -24,7 +24,7 @@ Caching caching_of(const Operation& op, const Instruction& code, const Reduction
 }
 
 // Gives the signals of an instruction at once, because no stream runs it.
-void tell_at_once(Operation& op, lower::Issue issue) {
+void signal_at_once(Operation& op, lower::Issue issue) {
   const Instruction& code = op.code->list[issue.index];
   if (code.op != Opcode::Signal && code.op != Opcode::Finish) return;
   const lower::SyncId sync = code.op == Opcode::Signal ? code.sync : lower::kFinished;
@@ -62,7 +62,7 @@ Status Interpreter::enqueue(Operation& op, device::Stream* user, std::span<Windo
   Frame frame{op, windows};
   return lower::for_each_issue(*op.code, op.n_slices, part, [&](lower::Issue issue) {
     if (user != nullptr) return run_on_stream(frame, issue);
-    tell_at_once(op, issue);
+    signal_at_once(op, issue);
     return Status();
   });
 }
@@ -162,21 +162,21 @@ Status Interpreter::wait(Operation& op, const Instruction& code, uint32_t slice)
 Status Interpreter::signal(Operation& op, const Instruction& code, uint32_t slice) {
   const uint32_t count = op.counted(code.sync, slice);
   if (!op.code->syncs[code.sync].event) {
-    return tell(streams_[code.queue], op.flag(code.sync), count);
+    return signal_stream(streams_[code.queue], op.flag(code.sync), count);
   }
   HETCCL_TRY(batch_.flush());
   HETCCL_ASSIGN(auto* event, event_of(code.sync, (count - 1) % op.code->n_slots));
   return device_.record(*event, stream_of(code.queue));
 }
 
-Status Interpreter::tell(device::Stream* stream, device::Flag& flag, uint32_t count) {
+Status Interpreter::signal_stream(device::Stream* stream, device::Flag& flag, uint32_t count) {
   if (stream != nullptr) return batch_.write_flag(*stream, flag, count);
   flag.word.store(count, std::memory_order_release);
   return {};
 }
 
 Status Interpreter::finish(Operation& op, device::Stream* stream) {
-  if (op.marks == nullptr) return tell(stream, op.finished(), 1);
+  if (op.marks == nullptr) return signal_stream(stream, op.finished(), 1);
   HETCCL_TRY(batch_.flush());
   return op.marks->add(op.mark, *stream, op.call.launched);
 }

@@ -57,7 +57,7 @@ class Interpreter {
   Status run(Frame& frame, lower::Issue issue);
   Status wait(Operation& op, const lower::Instruction& code, uint32_t slice);
   Status signal(Operation& op, const lower::Instruction& code, uint32_t slice);
-  Status tell(device::Stream* stream, device::Flag& flag, uint32_t count);
+  Status signal_stream(device::Stream* stream, device::Flag& flag, uint32_t count);
   Status finish(Operation& op, device::Stream* stream);
   Status join(device::Stream& user);
   static Result<Window*> window_of(const Frame& frame, const lower::LaneMessage& message);

@@ -39,7 +39,7 @@ transport::Parcel LinkProbe::transfer(EndBuffers& buffers, size_t number) const 
   } else if (number == kRate) {
     from(&buffers.rate, sizeof buffers.rate);
   } else {
-    from_row(long_ones_, buffers.long_ones);
+    from_row(long_messages_, buffers.long_messages);
   }
   transfer.info = {.communicator = communicator_,
                    .sequence = number,
@@ -56,20 +56,20 @@ void LinkProbe::receive(size_t end) {
 }
 
 // Takes up the next received message and sends what it allows.
-bool LinkProbe::go_on() {
+bool LinkProbe::take_received() {
   if (received_ == channel_.recvs_completed()) return false;
   arrived_[received_++] = clock_.now();
   if (sent_ < kPings) send(sent_ + 1);
   if (received_ >= kPings) send(kPieces.end);
   if (received_ == kPieces.end) {
     out_.rate = static_cast<uint64_t>(rate_of(kPieces));
-    set_long_ones(out_.rate);
+    size_long_messages(out_.rate);
     send(kRate + 1);
   }
   if (received_ == kRate + 1) {
     // Use no longer messages than before, so that nothing is allocated here.
-    set_long_ones(std::min(out_.rate, in_.rate));
-    if (long_ones_.bytes > 0) end_ = long_ones_.end;
+    size_long_messages(std::min(out_.rate, in_.rate));
+    if (long_messages_.bytes > 0) end_ = long_messages_.end;
     receive(end_);
     send(end_);
   }
@@ -77,12 +77,12 @@ bool LinkProbe::go_on() {
 }
 
 // Sizes long messages to 4 ms each, 25 ms for all; 0 if the pieces took that long themselves.
-void LinkProbe::set_long_ones(uint64_t rate) {
+void LinkProbe::size_long_messages(uint64_t rate) {
   const auto passes = static_cast<size_t>(std::min<uint64_t>(rate / 250, uint64_t{1} << 20U));
   const size_t bytes = passes < kPieces.bytes ? 0 : passes;
-  long_ones_.bytes = bytes;
-  out_.long_ones.resize(bytes);
-  in_.long_ones.resize(bytes * long_ones_.size());
+  long_messages_.bytes = bytes;
+  out_.long_messages.resize(bytes);
+  in_.long_messages.resize(bytes * long_messages_.size());
 }
 
 bool LinkProbe::poll(TimePoint /*now*/) {
@@ -93,7 +93,7 @@ bool LinkProbe::poll(TimePoint /*now*/) {
     if (first_) send(1);
     moved = true;
   }
-  while (go_on()) moved = true;
+  while (take_received()) moved = true;
   const bool all = received_ == end_ && channel_.sends_completed() == end_;
   if (all || !channel_.status().ok()) done_.store(true, std::memory_order_release);
   return moved;
@@ -123,8 +123,8 @@ double LinkProbe::rate_of(const Row& row) const {
 // end, the same at the other end, and the long messages' rate at this end.
 double LinkProbe::bandwidth() const {
   const auto mine = static_cast<double>(out_.rate), theirs = static_cast<double>(in_.rate);
-  if (long_ones_.bytes == 0) return std::min(mine, theirs);
-  return std::clamp(rate_of(long_ones_), std::min(mine, theirs), std::max(mine, theirs));
+  if (long_messages_.bytes == 0) return std::min(mine, theirs);
+  return std::clamp(rate_of(long_messages_), std::min(mine, theirs), std::max(mine, theirs));
 }
 
 }  // namespace hetccl::exec

@@ -47,15 +47,15 @@ class LinkProbe : public progress::Driven {
   /// received into its own, because several threads may receive at once.
   struct EndBuffers {
     uint64_t ping = 0;
-    std::vector<std::byte> pieces, long_ones;
+    std::vector<std::byte> pieces, long_messages;
     uint64_t rate = 0;
   };
 
   void send(size_t end);
   void receive(size_t end);
-  bool go_on();
+  bool take_received();
   [[nodiscard]] transport::Parcel transfer(EndBuffers& buffers, size_t number) const;
-  void set_long_ones(uint64_t rate);
+  void size_long_messages(uint64_t rate);
   [[nodiscard]] double rate_of(const Row& row) const;
 
   transport::Channel& channel_;
@@ -64,7 +64,7 @@ class LinkProbe : public progress::Driven {
   const Clock& clock_;
   EndBuffers out_, in_;
   size_t posted_ = 0, sent_ = 0, received_ = 0;
-  Row long_ones_{kRate + 1, kMessages, 0};
+  Row long_messages_{kRate + 1, kMessages, 0};
   size_t end_ = kRate + 1;  // number of all messages
   std::array<TimePoint, kMessages> arrived_{};
   std::atomic<bool> done_{false};

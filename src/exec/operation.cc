@@ -55,7 +55,7 @@ void Operation::hold_buffers(RegisteredMemory& memory) {
   scratch_known = memory.hold(buffers_->scratch.data(), scratch_bytes(), holds);
 }
 
-bool Operation::knows(const lower::Operand& operand) const {
+bool Operation::is_registered(const lower::Operand& operand) const {
   switch (operand.memory) {
     case Memory::Input:
     case Memory::Output:

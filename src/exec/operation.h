@@ -70,7 +70,7 @@ struct Operation {
   [[nodiscard]] size_t scratch_bytes() const;
   [[nodiscard]] size_t staging_bytes() const;
   /// Returns whether the memory of `operand` is registered with transports.
-  [[nodiscard]] bool knows(const lower::Operand& operand) const;
+  [[nodiscard]] bool is_registered(const lower::Operand& operand) const;
   /// Registers its work buffers with transports, if they take them.
   void hold_buffers(RegisteredMemory& memory);
   /// Makes it work in its own buffers instead of those of a turn. Call after `prepare`.

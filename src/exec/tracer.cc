@@ -45,10 +45,10 @@ Tracer::Seen& Tracer::seen(const Operation& operation) {
 void Tracer::look(Operation& operation, TimePoint now) {
   Seen& state = seen(operation);
   if (state.started == TimePoint{} && operation.started().reached(1)) state.started = now;
-  look_at_streams(state, operation, now);
+  note_stream_ends(state, operation, now);
 }
 
-void Tracer::look_at_streams(Seen& state, Operation& operation, TimePoint now) {
+void Tracer::note_stream_ends(Seen& state, Operation& operation, TimePoint now) {
   const lower::Code& code = *operation.code;
   for (uint32_t i = code.body; i < code.epilogue; ++i) {
     const Instruction& one = code.list[i];
@@ -85,7 +85,8 @@ void Tracer::complete(Operation& operation, lower::Issue issue, uint32_t track, 
 }
 
 // Records that a stream has signalled the end of an instruction.
-void Tracer::tell(Seen& state, const Operation& operation, lower::Issue issue, TimePoint now) {
+void Tracer::note_signals(Seen& state, const Operation& operation, lower::Issue issue,
+                          TimePoint now) {
   const lower::Code& code = *operation.code;
   const lower::SyncId done = code.list[issue.index].done;
   if (done != lower::kNoSync) state.told[at(operation, done, issue.slice)] = now;
@@ -100,7 +101,7 @@ void Tracer::tell(Seen& state, const Operation& operation, lower::Issue issue, T
 void Tracer::end(Seen& state, const Operation& operation, lower::Issue issue, uint32_t track,
                  TimePoint ready, TimePoint now) {
   const Instruction& code = operation.code->list[issue.index];
-  tell(state, operation, issue, now);
+  note_signals(state, operation, issue, now);
   const TimePoint free = std::min(std::max(track_ends_[track], state.started), now);
   const TimePoint begin = std::min(std::max(free, ready), now);
   TraceSpan span{"waiting", track, code.step, issue.slice, operation.call.sequence, free, begin};

@@ -72,11 +72,12 @@ class Tracer {
     std::vector<TimePoint> told;    // of each (sync, slice)
   };
   Seen& seen(const Operation& operation);
-  void look_at_streams(Seen& seen, Operation& operation, TimePoint now);
+  void note_stream_ends(Seen& seen, Operation& operation, TimePoint now);
   static TimePoint ready_time(const Seen& seen, const Operation& operation, lower::Issue issue);
   void end(Seen& seen, const Operation& operation, lower::Issue issue, uint32_t track,
            TimePoint ready, TimePoint now);
-  static void tell(Seen& seen, const Operation& operation, lower::Issue issue, TimePoint now);
+  static void note_signals(Seen& seen, const Operation& operation, lower::Issue issue,
+                           TimePoint now);
   void add(const TraceSpan& span);
 
   std::unordered_map<const Operation*, Seen> in_flight_;

@@ -218,7 +218,7 @@ std::string Watch::place_of(uint64_t number) {
                 name_of(code, one).c_str());
 }
 
-std::string Watch::standing() {
+std::string Watch::describe_oldest() {
   if (in_flight_.empty()) return "";
   const uint64_t oldest = in_flight_.oldest();
   const Call& call = in_flight_.at(oldest).call;

@@ -38,8 +38,8 @@ class Watch {
   /// Replaces `fault` by the departure of a rank if that is the reason: other ranks then time out
   /// and break connections.
   Fault explain(Fault fault);
-  /// Describes collectives as Executor::standing does.
-  std::string standing();
+  /// Describes collectives as Executor::describe_oldest does.
+  std::string describe_oldest();
 
  private:
   // The first marked operation past its deadline: its last observed state, and the time of that.

@@ -237,7 +237,7 @@ void Wire::post(Lane& lane, Queue& queue, Pending pending, TimePoint now) {
                    header ? bytes : 0,
                    op.call.round};
   transfer.streams = op.call.resources.tcp_streams;
-  transfer.registered = !header && op.knows(operand);
+  transfer.registered = !header && op.is_registered(operand);
   if (options_.tracer != nullptr) options_.tracer->post(op, issue, now);
   ++queue.posted;
   queue.kind == QueueKind::Send ? lane.channel->post_send(transfer)

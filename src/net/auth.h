@@ -116,8 +116,6 @@ class ListenHandshake {
   /// Returns whether the hello is known but its key is not: only the user's next `advance` can
   /// help.
   [[nodiscard]] bool parked() const { return parked_; }
-  /// Returns whether a whole hello has come, unlike from a peer that connects and stays silent.
-  [[nodiscard]] bool greeted() const { return phase_ != Phase::Greeting; }
   /// Returns whether the peer knows the secret.
   [[nodiscard]] bool proven() const { return proven_; }
   /// Returns whether the peer knows the job's id but has another HETCCL_SECRET_FILE. It is not

@@ -19,26 +19,26 @@ uint64_t source_of(const SocketAddress& address) {
   return source;
 }
 
-Crowd::Seat::Seat(Seat&& other) noexcept
+Crowd::Admission::Admission(Admission&& other) noexcept
     : crowd_(std::exchange(other.crowd_, nullptr)), name_(other.name_), source_(other.source_) {}
 
-Crowd::Seat& Crowd::Seat::operator=(Seat&& other) noexcept {
+Crowd::Admission& Crowd::Admission::operator=(Admission&& other) noexcept {
   std::swap(crowd_, other.crowd_);
   std::swap(name_, other.name_);
   std::swap(source_, other.source_);
-  const Seat given_back = std::move(other);
+  const Admission given_back = std::move(other);
   return *this;
 }
 
-Crowd::Seat::~Seat() {
+Crowd::Admission::~Admission() {
   if (crowd_) crowd_->remove(name_, source_);
 }
 
-Crowd::Seat Crowd::add(uint64_t name, uint64_t source) {
-  Seat seat(*this, name, source);  // undoes a partial insertion
+Crowd::Admission Crowd::add(uint64_t name, uint64_t source) {
+  Admission admission(*this, name, source);  // undoes a partial insertion
   all_.insert(name);
   by_source_[source].insert(name);
-  return seat;
+  return admission;
 }
 
 void Crowd::remove(uint64_t name, uint64_t source) {

@@ -16,20 +16,20 @@ namespace hetccl::net {
 /// IPv6 one, because one host may own all of it.
 uint64_t source_of(const SocketAddress& address);
 
-/// The unproven connections of one listener, by age. Not thread-safe; must outlive its seats.
+/// The unproven connections of one listener, by age. Not thread-safe; must outlive its admissions.
 class Crowd {
  public:
-  /// One connection's seat, returned when destroyed or assigned to.
-  class Seat {
+  /// One connection's admission, returned when destroyed or assigned to.
+  class Admission {
    public:
-    Seat() = default;
-    Seat(Seat&& other) noexcept;
-    Seat& operator=(Seat&& other) noexcept;
-    ~Seat();
+    Admission() = default;
+    Admission(Admission&& other) noexcept;
+    Admission& operator=(Admission&& other) noexcept;
+    ~Admission();
 
    private:
     friend class Crowd;
-    Seat(Crowd& crowd, uint64_t name, uint64_t source)
+    Admission(Crowd& crowd, uint64_t name, uint64_t source)
         : crowd_(&crowd), name_(name), source_(source) {}
 
     Crowd* crowd_ = nullptr;
@@ -39,11 +39,11 @@ class Crowd {
   /// `limit`: of all connections. A source with more than an eighth of it is dropped from first.
   explicit Crowd(size_t limit) : share_(limit / 8) {}
   /// Adds the youngest connection so far. `name` must grow; `next_to_drop` returns it.
-  [[nodiscard]] Seat add(uint64_t name, uint64_t source);
-  /// Returns the oldest connection of the source with the most seats, if they exceed its share,
-  /// else the oldest of all; nothing if there is none. A rank proves itself in one round trip, so
-  /// the oldest is a stranger. A flood thus only displaces itself, unless it fills all seats within
-  /// a round trip.
+  [[nodiscard]] Admission add(uint64_t name, uint64_t source);
+  /// Returns the oldest connection of the source with the most connections, if they exceed its
+  /// share, else the oldest of all; nothing if there is none. A rank proves itself in one round
+  /// trip, so the oldest is a stranger. A flood thus only displaces itself, unless it fills the
+  /// whole limit within a round trip.
   [[nodiscard]] std::optional<uint64_t> next_to_drop() const;
 
  private:

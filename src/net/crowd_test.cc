@@ -34,23 +34,23 @@ TEST_CASE("a source is an IPv4 address, or the network of an IPv6 one") {
 
 TEST_CASE("the oldest goes, unless one source crowds out the others") {
   Crowd crowd(32);
-  std::vector<Crowd::Seat> seats;
+  std::vector<Crowd::Admission> admissions;
   const auto add = [&](uint64_t first, uint64_t count, uint64_t source) {
-    for (uint64_t i = 0; i < count; ++i) seats.push_back(crowd.add(first + i, source));
+    for (uint64_t i = 0; i < count; ++i) admissions.push_back(crowd.add(first + i, source));
   };
   CHECK_FALSE(crowd.next_to_drop());
   add(10, 1, 1);
   add(20, 4, 2);
-  CHECK(crowd.next_to_drop() == 10);  // four of 32 seats are a fair share
+  CHECK(crowd.next_to_drop() == 10);  // four of 32 admissions are a fair share
   add(24, 1, 2);
   CHECK(crowd.next_to_drop() == 20);  // five are not
   add(30, 6, 3);
   CHECK(crowd.next_to_drop() == 30);
-  seats.erase(seats.begin() + 6, seats.begin() + 8);  // 30 and 31
+  admissions.erase(admissions.begin() + 6, admissions.begin() + 8);  // 30 and 31
   CHECK(crowd.next_to_drop() == 20);
-  seats[1] = {};  // 20
+  admissions[1] = {};  // 20
   CHECK(crowd.next_to_drop() == 10);
-  seats.clear();
+  admissions.clear();
   CHECK_FALSE(crowd.next_to_drop());
 }
 

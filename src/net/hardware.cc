@@ -77,10 +77,10 @@ bool is_pci(std::string_view name) {
 }
 
 // Returns the place of a device from a link in sysfs.
-Place place_at(const fs::path& link) {
+BusLocation locate(const fs::path& link) {
   std::error_code failure;
   const fs::path real = fs::canonical(link, failure);
-  Place place;
+  BusLocation place;
   if (failure) return place;
   fs::path at;
   fs::path device;
@@ -108,7 +108,7 @@ int64_t rate_of_port(const fs::path& device) {
   return sound ? static_cast<int64_t>(gigabits * 1000) : 0;
 }
 
-Hardware look_at(const std::string& interface, const std::string& sys, int stacked) {
+Hardware read_hardware(const std::string& interface, const std::string& sys, int stacked) {
   const fs::path folder = fs::path(sys) / "class/net" / interface;
   Hardware found;
   found.beneath = interface;
@@ -121,14 +121,14 @@ Hardware look_at(const std::string& interface, const std::string& sys, int stack
   const auto lower = entries_of(folder, "lower_");
   if (!lower.empty() && stacked < kMaxStacked) {
     const std::string name = lower.front().substr(std::string_view("lower_").size());
-    Hardware carrier = look_at(name, sys, stacked + 1);
+    Hardware carrier = read_hardware(name, sys, stacked + 1);
     found.place = std::move(carrier.place);
     found.rdma = std::move(carrier.rdma);
     if (found.mbps == 0) found.mbps = carrier.mbps;
     if (!found.is_bond) found.beneath = std::move(carrier.beneath);
     return found;
   }
-  found.place = place_at(folder / "device");
+  found.place = locate(folder / "device");
   const auto rdma = entries_of(folder / "device/infiniband", "");
   if (rdma.empty()) return found;
   found.rdma = rdma.front();
@@ -163,29 +163,29 @@ std::optional<Cores> parse_cores(std::string_view text) {
 Hardware hardware_of(const std::string& interface, const std::string& sys) {
   const bool is_name = !interface.empty() && interface.size() <= kMaxName &&
                        interface.find('/') == interface.npos && interface.front() != '.';
-  return is_name ? look_at(interface, sys, 0) : Hardware{};
+  return is_name ? read_hardware(interface, sys, 0) : Hardware{};
 }
 
-Place place_of_bus(std::string_view pci_address, const std::string& sys) {
+BusLocation locate_bus(std::string_view pci_address, const std::string& sys) {
   std::string name(pci_address.substr(0, kMaxName));
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (!is_pci(name) || name.starts_with("pci")) return {};
-  return place_at(fs::path(sys) / "bus/pci/devices" / name);
+  return locate(fs::path(sys) / "bus/pci/devices" / name);
 }
 
-Place place_of_folder(const std::string& folder) {
-  return folder.empty() ? Place{} : place_at(folder);
+BusLocation locate_folder(const std::string& folder) {
+  return folder.empty() ? BusLocation{} : locate(folder);
 }
 
-Place place_of_rank(std::string_view pci_address) {
-  if (!pci_address.empty()) return place_of_bus(pci_address);
-  Place place;
+BusLocation locate_rank(std::string_view pci_address) {
+  if (!pci_address.empty()) return locate_bus(pci_address);
+  BusLocation place;
   place.cores = list_of_cores();
   return place;
 }
 
-Distance distance_between(const Place& device, const Place& card) {
+Distance distance_between(const BusLocation& device, const BusLocation& card) {
   // A switch has one port up and one down for each device: four steps from one device to the other.
   constexpr size_t kOneSwitch = 4;
   if (!device.known() && !device.cores.empty()) return distance_from_cores(device.cores, card);
@@ -200,7 +200,7 @@ Distance distance_between(const Place& device, const Place& card) {
   return device.numa_node >= 0 && device.numa_node == card.numa_node ? kNode : kSystem;
 }
 
-Distance distance_from_cores(std::string_view cores, const Place& card) {
+Distance distance_from_cores(std::string_view cores, const BusLocation& card) {
   const auto mine = parse_cores(cores);
   const auto next = parse_cores(card.cores);
   const bool known = mine && next && mine->any() && next->any();

@@ -9,8 +9,8 @@
 
 namespace hetccl::net {
 
-/// A place on the host's buses. A process's place only has cores.
-struct Place {
+/// A location on the host's buses. A process's location only has cores.
+struct BusLocation {
   std::vector<std::string> path;  ///< PCI, from the root: "pci0000:00", "0000:00:01.0", ...
   int numa_node = -1;             ///< -1: unknown
   std::string cores;              ///< next to it: "0-15,32-47"; "": unknown
@@ -29,7 +29,7 @@ enum Distance : int {
 
 /// The kind of an interface.
 struct Hardware {
-  Place place;           ///< of a bond: its first NIC's
+  BusLocation place;     ///< of a bond: its first NIC's
   std::string beneath;   ///< the interface that carries it, as eth0 of eth0.100; else its own name
   std::string rdma;      ///< its RDMA device, "mlx5_0"; "": none
   int64_t mbps = 0;      ///< as its driver states; 0: unknown
@@ -40,16 +40,16 @@ struct Hardware {
 /// `sys` is the mount point of sysfs.
 Hardware hardware_of(const std::string& interface, const std::string& sys = "/sys");
 /// Finds the PCI device with that address, "0000:3b:00.0".
-Place place_of_bus(std::string_view pci_address, const std::string& sys = "/sys");
+BusLocation locate_bus(std::string_view pci_address, const std::string& sys = "/sys");
 /// Finds the PCI device of a folder in sysfs, which may be a link.
-Place place_of_folder(const std::string& folder);
+BusLocation locate_folder(const std::string& folder);
 /// Finds a rank's device. "": the rank is on the host, at the cores that it may use.
-Place place_of_rank(std::string_view pci_address);
+BusLocation locate_rank(std::string_view pci_address);
 
 /// `device` may be a process.
-[[nodiscard]] Distance distance_between(const Place& device, const Place& card);
+[[nodiscard]] Distance distance_between(const BusLocation& device, const BusLocation& card);
 /// Returns the distance from the cores of a process, "0-3,8": near if one of them is next to the
 /// NIC.
-[[nodiscard]] Distance distance_from_cores(std::string_view cores, const Place& card);
+[[nodiscard]] Distance distance_from_cores(std::string_view cores, const BusLocation& card);
 
 }  // namespace hetccl::net

@@ -16,8 +16,8 @@ using fake::Sysfs;
 Hardware look(const Sysfs& sys, const std::string& name) {
   return hardware_of(name, sys.root.string());
 }
-Place gpu(const Sysfs& sys, const std::string& bus) {
-  return place_of_bus(bus, sys.root.string());
+BusLocation gpu(const Sysfs& sys, const std::string& bus) {
+  return locate_bus(bus, sys.root.string());
 }
 
 const std::string kSwitch0 = "pci0000:17/0000:17:01.0/0000:18:00.0/";
@@ -31,7 +31,7 @@ TEST_CASE("a card's distance from a GPU follows the bridges between them, and NU
   sys.add_device("pci0000:17/0000:17:02.0/0000:20:00.0", 0, "0-3");
   sys.add_device("pci0000:30/0000:30:00.0", 0, "0-3");
   sys.add_device(kSwitch1 + "0000:b2:00.0", 1, "4-7");
-  const Place device = gpu(sys, "0000:1A:00.0");  // CUDA's spelling
+  const BusLocation device = gpu(sys, "0000:1A:00.0");  // CUDA's spelling
   REQUIRE(device.known());
   CHECK(device.numa_node == 0);
   const auto to = [&](const std::string& bus) { return distance_between(device, gpu(sys, bus)); };
@@ -46,7 +46,7 @@ TEST_CASE("a card's distance from a GPU follows the bridges between them, and NU
 }
 
 TEST_CASE("a process is near the cards that are next to one of its cores") {
-  Place card;
+  BusLocation card;
   card.cores = "0-3,8";
   CHECK(distance_from_cores("2-5", card) == kNear);
   CHECK(distance_from_cores("8", card) == kNear);
@@ -63,18 +63,18 @@ TEST_CASE("a process is near the cards that are next to one of its cores") {
 TEST_CASE("a folder of sysfs, or a link to one, has its device's place") {
   const Sysfs sys;
   sys.add_device("pci0000:00/0000:00:03.0", 0, "0-3");
-  const Place place = place_of_folder(sys.folder("pci0000:00/0000:00:03.0"));
+  const BusLocation place = locate_folder(sys.folder("pci0000:00/0000:00:03.0"));
   CHECK(place.path == std::vector<std::string>{"pci0000:00", "0000:00:03.0"});
   CHECK(place.cores == "0-3");
-  CHECK(place_of_folder((sys.root / "bus/pci/devices/0000:00:03.0").string()).path == place.path);
+  CHECK(locate_folder((sys.root / "bus/pci/devices/0000:00:03.0").string()).path == place.path);
   for (const char* none : {"", "/", "/nowhere", "relative"})
-    CHECK_FALSE(place_of_folder(none).known());
+    CHECK_FALSE(locate_folder(none).known());
 }
 
 TEST_CASE("a rank on the host is where its cores are") {
-  Place card;
+  BusLocation card;
   card.path = {"pci0000:00", "0000:00:03.0"};
-  const Place process = place_of_rank("");
+  const BusLocation process = locate_rank("");
   CHECK_FALSE(process.known());
   card.cores = process.cores;
   CHECK(distance_between(process, card) == kNear);

@@ -93,7 +93,7 @@ Result<std::vector<Interface>> interfaces(const Config& config) {
   std::stable_sort(found.begin(), found.end(), [](const Interface& a, const Interface& b) {
     return remoteness(a) != remoteness(b) ? remoteness(a) < remoteness(b) : a.mbps > b.mbps;
   });
-  if (!filter.names_what_it_wants()) {
+  if (!filter.selects_by_name()) {
     const int best = remoteness(found.front());
     std::erase_if(found, [best](const Interface& i) { return remoteness(i) != best; });
   }
@@ -117,7 +117,7 @@ int prefix_bits_of(const SocketAddress& address) {
 }
 
 std::vector<Interface> cards_among(const std::vector<Interface>& all, const Config& config) {
-  if (NameFilter(config.socket_ifname).names_what_it_wants()) return all;
+  if (NameFilter(config.socket_ifname).selects_by_name()) return all;
   std::vector<Interface> found;
   std::copy_if(all.begin(), all.end(), std::back_inserter(found),
                [](const Interface& one) { return one.hardware.is_card; });

@@ -24,7 +24,7 @@ class NameFilter {
     }
   }
   /// Returns whether the user named what to use; then its kind does not matter.
-  [[nodiscard]] bool names_what_it_wants() const { return !excludes_ && !names_.empty(); }
+  [[nodiscard]] bool selects_by_name() const { return !excludes_ && !names_.empty(); }
   [[nodiscard]] bool allows(std::string_view name) const {
     if (names_.empty()) return true;
     const bool listed = std::any_of(names_.begin(), names_.end(), [&](const std::string& entry) {

@@ -69,7 +69,7 @@ struct Ends {
     }
   }
   // Returns true when both ends are done.
-  bool shake_hands(size_t bytes_at_once = SIZE_MAX) {
+  bool advance_handshake(size_t bytes_at_once = SIZE_MAX) {
     Io states[2] = {Io::Blocked, Io::Blocked};
     for (int round = 0; round < 20'000; ++round) {
       for (int i = 0; i < 2; ++i)
@@ -81,7 +81,7 @@ struct Ends {
     return false;
   }
   void become_wires() {
-    REQUIRE(shake_hands());
+    REQUIRE(advance_handshake());
     for (int i = 0; i < 2; ++i) wires[i] = Wire(std::move(fds[i]), std::move(tls[i]));
   }
   // Sends `sent` from the first wire to the second, in parts as they fit.
@@ -138,12 +138,12 @@ TEST_CASE("what is written arrives, whatever the sizes, and is not seen on the w
 
 TEST_CASE("a handshake that comes byte by byte succeeds; junk and another key do not") {
   Ends slow;
-  CHECK(slow.shake_hands(1));
+  CHECK(slow.advance_handshake(1));
   Ends different(key(1), key(2));
-  CHECK_FALSE(different.shake_hands());
+  CHECK_FALSE(different.advance_handshake());
   Ends falsified;
   falsified.falsify = true;
-  CHECK_FALSE(falsified.shake_hands());
+  CHECK_FALSE(falsified.advance_handshake());
 
   for (const uint8_t junk : {uint8_t{0}, uint8_t{0x16}, uint8_t{0xff}}) {
     Ends ends;
@@ -159,7 +159,7 @@ TEST_CASE("a handshake that comes byte by byte succeeds; junk and another key do
 
 TEST_CASE("a handshake that is cut, at any byte, fails and does not hang") {
   Ends whole;
-  REQUIRE(whole.shake_hands());
+  REQUIRE(whole.advance_handshake());
   for (size_t cut = 0; cut < 400; cut += 7) {
     Ends ends;
     CHECK(ends.tls[0]->handshake(ends.fds[0].get()) == Io::Blocked);

@@ -1,4 +1,4 @@
-// An endpoint's door: accepts peers that knock, and buries those that are gone.
+// An endpoint's door: accepts peers that knock, and frees those that are gone.
 #include <algorithm>
 #include <utility>
 
@@ -34,12 +34,12 @@ Status Endpoint::on_knock(std::span<const uint8_t> words) {
   return {};
 }
 
-void Endpoint::keep_door() {
+void Endpoint::serve_door() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    news_.wait(lock, [this] { return stop_ || !visitors_.empty() || buries_; });
+    news_.wait(lock, [this] { return stop_ || !visitors_.empty() || has_ended_; });
     receive_visitors(lock);
-    bury(lock);
+    free_ended(lock);
   }
   std::deque<Meeting> last = std::exchange(meetings_, {});
   lock.unlock();
@@ -62,7 +62,7 @@ void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
                             met.message().c_str());
       }
       ended->store(true, std::memory_order_release);
-      tell_keeper();
+      notify_door();
     });
     lock.lock();
     if (thread.ok()) {
@@ -75,15 +75,15 @@ void Endpoint::receive_visitors(std::unique_lock<std::mutex>& lock) {
 }
 
 // Called when a meeting or link has ended.
-void Endpoint::tell_keeper() {
+void Endpoint::notify_door() {
   const std::lock_guard lock(mutex_);
-  buries_ = true;
+  has_ended_ = true;
   news_.notify_all();
 }
 
 // Frees meetings and links that have ended; only the name of a lost peer stays.
-void Endpoint::bury(std::unique_lock<std::mutex>& lock) {
-  buries_ = false;
+void Endpoint::free_ended(std::unique_lock<std::mutex>& lock) {
+  has_ended_ = false;
   std::deque<Meeting> ended;
   std::erase_if(meetings_, [&](Meeting& meeting) {
     if (!meeting.ended->load(std::memory_order_acquire)) return false;

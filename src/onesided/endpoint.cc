@@ -26,12 +26,12 @@ constexpr size_t kLeastRing = 2 * kMaxPiece;
 constexpr size_t kPage = 4096;
 constexpr milliseconds kFlushTime{500};
 
-std::string where(const Greeting& greeting) {
+std::string describe_process(const Greeting& greeting) {
   return format("host %s, pid %" PRId64, greeting.host_name.c_str(), greeting.pid);
 }
 
-std::string who(const Greeting& greeting) {
-  return format("\"%s\" (%s)", greeting.name.c_str(), where(greeting).c_str());
+std::string describe_peer(const Greeting& greeting) {
+  return format("\"%s\" (%s)", greeting.name.c_str(), describe_process(greeting).c_str());
 }
 
 Status destroyed() {
@@ -70,7 +70,7 @@ struct Endpoint::Fate {
       if (why.ok()) why = cause;
       found = link.lock();
     }
-    if (found) found->lose(cause.with(found->options().name));
+    if (found) found->fail(cause.with(found->options().name));
   }
   void leave() {
     std::shared_ptr<Link> found;
@@ -90,7 +90,7 @@ struct Endpoint::Fate {
       cause = why;
       departs = left;
     }
-    if (!cause.ok()) made->lose(cause.with(made->options().name));
+    if (!cause.ok()) made->fail(cause.with(made->options().name));
     if (departs) made->depart();
   }
 };
@@ -117,7 +117,7 @@ Status Endpoint::open() {
   HETCCL_ASSIGN(device_, runtime_.device(device_name_));
   on_device_ = (device_->capabilities() & device::kHostAccessible) == 0;
   HETCCL_TRY(open_device_side());
-  HETCCL_ASSIGN(keeper_, start_thread("hetccl-door", [this] { keep_door(); }));
+  HETCCL_ASSIGN(door_thread_, start_thread("hetccl-door", [this] { serve_door(); }));
   HETCCL_ASSIGN(door_, runtime_.service().open_door(
                            [this](std::span<const uint8_t> words) { return on_knock(words); }));
   door_open_ = true;
@@ -147,7 +147,7 @@ void Endpoint::close(TimePoint deadline) {
       }
     }
     news_.notify_all();
-    if (keeper_.joinable()) keeper_.join();  // ends the meetings too
+    if (door_thread_.joinable()) door_thread_.join();  // ends the meetings too
     std::map<uint64_t, Peer> peers;
     {
       const std::lock_guard lock(mutex_);
@@ -166,7 +166,7 @@ void Endpoint::leave(const Peer& peer, const Status& why) {
   auto& engine = runtime_.engine();
   engine.wait([&] { return peer.link->flushed() || peer.link->over(); },
               engine.clock().now() + kFlushTime);
-  peer.link->lose(why);
+  peer.link->fail(why);
 }
 
 std::string Endpoint::metadata() const {
@@ -243,7 +243,7 @@ Status Endpoint::remove_region(uint64_t id, int64_t timeout_ms) {
   if (engine.wait(unused, deadline)) return {};
   for (const auto& link : links()) {
     if (link->touches(*region)) {
-      link->lose(error(ErrorCode::Timeout,
+      link->fail(error(ErrorCode::Timeout,
                        "%s still used region %" PRIx64 ", which was removed, after %" PRId64 " ms",
                        link->options().name.c_str(), id, timeout_ms));
     }
@@ -323,7 +323,7 @@ Result<std::unique_ptr<bootstrap::Session>> Endpoint::join(const bootstrap::Uniq
   bootstrap::JoinOptions join;
   join.rank = rank;
   join.n_ranks = 2;
-  join.description = "endpoint " + who(mine);
+  join.description = "endpoint " + describe_peer(mine);
   join.timeout_ms = limit.timeout_ms;
   join.cancel = limit.cancel;
   join.on_failure = [fate](const bootstrap::Failure& failure) {
@@ -350,12 +350,12 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   HETCCL_ASSIGN(const Greeting theirs,
                 greeting_from(greetings.value()[static_cast<size_t>(1 - rank)]));
   Link::Options options;
-  options.name = who(theirs);
+  options.name = describe_peer(theirs);
   options.communicator = session->communicator();
   options.liveness_ms = runtime_.config().liveness_ms;
   PeerInfo info;
   info.name = theirs.name;
-  info.where = where(theirs);
+  info.where = describe_process(theirs);
   HETCCL_ASSIGN(Carrier carrier,
                 connect_channel({*session, mine, theirs, {left(), cancel.get()}}, options));
   if (carrier.window == nullptr && !carrier.channel->takes_lists())
@@ -364,7 +364,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
   info.transport = options.transport;
   options.on_over = [this] {
     mailbox_.note_loss();
-    tell_keeper();
+    notify_door();
   };
   std::shared_ptr<Link> link;
   {
@@ -378,7 +378,7 @@ Result<uint64_t> Endpoint::meet(const bootstrap::UniqueId& id, int rank, int64_t
     peers_.emplace(info.number, Peer{info, cancel, std::move(share), std::move(session), link});
   }
   // Not under the lock, which `on_over` takes on the engine's thread.
-  runtime_.engine().add(*link, [raw = link.get()](const Status& why) { raw->lose(why); });
+  runtime_.engine().add(*link, [raw = link.get()](const Status& why) { raw->fail(why); });
   runtime_.engine().notify(true);
   fate->join(link);
   return info.number;

@@ -122,10 +122,10 @@ class Endpoint {
       : runtime_(runtime), options_(std::move(options)) {}
   Status open();
   Status on_knock(std::span<const uint8_t> words);
-  void keep_door();
+  void serve_door();
   void receive_visitors(std::unique_lock<std::mutex>& lock);
-  void bury(std::unique_lock<std::mutex>& lock);
-  void tell_keeper();
+  void free_ended(std::unique_lock<std::mutex>& lock);
+  void notify_door();
   void leave(const Peer& peer, const Status& why);
   void end(Peer peer, TimePoint deadline);
   void forget(const bootstrap::Session& session) const;
@@ -178,10 +178,10 @@ class Endpoint {
   std::vector<std::weak_ptr<Cancel>> cancels_;  // of peers that are connecting or connected
   std::map<uint64_t, Peer> peers_;
   uint64_t next_peer_ = 1;
-  bool buries_ = false;  // a link or meeting has ended
+  bool has_ended_ = false;  // a link or meeting has ended
   bool stop_ = false;
   std::once_flag closes_;
-  std::thread keeper_;
+  std::thread door_thread_;
 };
 
 }  // namespace hetccl::onesided

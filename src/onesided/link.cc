@@ -110,7 +110,7 @@ Status Link::notify(Bytes notification) {
   return {};
 }
 
-void Link::lose(const Status& why) {
+void Link::fail(const Status& why) {
   settle(why);
   engine_.notify(true);
 }
@@ -165,7 +165,7 @@ bool Link::poll(TimePoint now) {
     const std::lock_guard lock(mutex_);
     if (over()) return false;
     if (!ended_.ok()) {
-      ends = moved = go_on_ending(now);
+      ends = moved = finish_end(now);
     } else if (!look_for_end(now)) {
       moved = move(now);
       if (moved) moved_at_ = now;
@@ -576,7 +576,7 @@ void Link::begin_end(const Status& why, TimePoint now) {
   turns_.clear();
 }
 
-bool Link::go_on_ending(TimePoint now) {
+bool Link::finish_end(TimePoint now) {
   // A device that has failed may never report the end of its copies.
   const bool failed = !device_.copies_in->status().ok() || !device_.copies_out->status().ok();
   if (copies() && !(failed && now - ending_since_ > kLastWait)) return false;

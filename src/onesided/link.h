@@ -71,7 +71,7 @@ class Link final : public progress::Driven {
   Status notify(Bytes notification);
   /// Ends the link and all its transfers; the engine's driver completes that soon (`over`). The
   /// first cause counts. Cheap; any thread may call it.
-  void lose(const Status& why);
+  void fail(const Status& why);
   /// The peer has left: ends the link once its last messages are read.
   void depart();
   /// Whether nothing waits to leave, or a transfer is pending.
@@ -140,7 +140,7 @@ class Link final : public progress::Driven {
   void check_deadlines(TimePoint now);
   bool look_for_end(TimePoint now);
   void begin_end(const Status& why, TimePoint now);
-  bool go_on_ending(TimePoint now);
+  bool finish_end(TimePoint now);
   [[nodiscard]] Status nonsense(const char* what) const;
 
   progress::Engine& engine_;

@@ -104,9 +104,9 @@ RankPlan plan_all_gather_ring(Builder b) {
   for (int origin = 0; origin < n_clusters; ++origin) {
     std::vector<int> path;
     for (int hop = 0; hop < n_clusters; ++hop) path.push_back((origin + hop) % n_clusters);
-    pass_along(b, path, cuts_by_shares(b, path, b.line_of(origin)), inside,
-               [&b](uint32_t message, int to, uint16_t stage, const Piece& piece,
-                    const Deps& ready) { send_block(b, message, to, stage, piece, ready); });
+    forward_along(b, path, cuts_by_shares(b, path, b.line_of(origin)), inside,
+                  [&b](uint32_t message, int to, uint16_t stage, const Piece& piece,
+                       const Deps& ready) { send_block(b, message, to, stage, piece, ready); });
   }
   return finish(std::move(b), n_clusters);
 }

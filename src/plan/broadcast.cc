@@ -62,10 +62,11 @@ RankPlan plan_broadcast_chain(Builder b) {
   const Deps inside = broadcast_from_root(b);
   const bool is_root = b.rank() == b.spec().root;
   const Buffer source = is_root ? Buffer::Input : Buffer::Output;
-  pass_along(b, chain, cuts_of_chain(b, chain), is_root ? Deps{} : inside,
-             [&](uint32_t message, int to, uint16_t stage, const Piece& piece, const Deps& ready) {
-               b.send(message, to, stage, region_of(source, piece), ready);
-             });
+  forward_along(
+      b, chain, cuts_of_chain(b, chain), is_root ? Deps{} : inside,
+      [&](uint32_t message, int to, uint16_t stage, const Piece& piece, const Deps& ready) {
+        b.send(message, to, stage, region_of(source, piece), ready);
+      });
   return std::move(b).finish(static_cast<int>(chain.size()));
 }
 

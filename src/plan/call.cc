@@ -135,7 +135,7 @@ Status check_support(const Signature& call, const topology::Topology& topology) 
   if (!reduces(call.collective)) return {};
   if (!topology.reductions().has(call.type, call.op)) return refuse_reduction(call, topology);
   const bool gathers = call.collective == Collective::Reduce && topology.clusters().size() > 1;
-  return gathers && !topology.libraries_send() ? refuse_sending(topology) : Status();
+  return gathers && !topology.libraries_can_send() ? refuse_sending(topology) : Status();
 }
 
 }  // namespace hetccl::plan

@@ -28,8 +28,8 @@ Deps steps_of(const std::vector<Arrival>& arrivals, const Piece& piece) {
 
 }  // namespace
 
-void pass_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts, const Deps& ready,
-                const SendPiece& send) {
+void forward_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts,
+                   const Deps& ready, const SendPiece& send) {
   // By entry of the cluster's cut that this rank holds.
   std::vector<std::vector<Arrival>> arrived(cuts.front().size());
   for (size_t hop = 0; hop + 1 < path.size(); ++hop) {

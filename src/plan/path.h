@@ -19,7 +19,7 @@ std::vector<Cut> cuts_by_shares(const Builder& b, std::span<const int> path,
 /// Passes a line along the clusters of `path`, one stage per hop. `cuts` holds each cluster's cut.
 /// A holder sends on the pieces that it received itself and broadcasts them inside its cluster. In
 /// the first cluster, whose ranks have the line already, it is complete after `ready`.
-void pass_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts, const Deps& ready,
-                const SendPiece& send);
+void forward_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts,
+                   const Deps& ready, const SendPiece& send);
 
 }  // namespace hetccl::plan

@@ -101,7 +101,7 @@ void Engine::add(Driven& driven, OnException on_exception) {
 
 void Engine::remove(Driven& driven) {
   exclusively(
-      [&] { std::erase_if(driven_, [&](const Seat& seat) { return seat.driven == &driven; }); });
+      [&] { std::erase_if(driven_, [&](const Entry& entry) { return entry.driven == &driven; }); });
 }
 
 void Engine::notify(bool at_once) {
@@ -116,8 +116,8 @@ void Engine::notify(bool at_once) {
   idle_.notify_one();
 }
 
-void Engine::notify_at_leisure() {
-  leisurely_.store(true, std::memory_order_seq_cst);
+void Engine::notify_later() {
+  not_urgent_.store(true, std::memory_order_seq_cst);
   if (rests_.load(std::memory_order_seq_cst)) wake_thread();
 }
 
@@ -163,19 +163,19 @@ void Engine::wake_queued() {
 
 bool Engine::active() {
   return std::any_of(driven_.begin(), driven_.end(),
-                     [](const Seat& seat) { return seat.driven->active(); });
+                     [](const Entry& entry) { return entry.driven->active(); });
 }
 
 bool Engine::urgent() {
   return std::any_of(driven_.begin(), driven_.end(),
-                     [](const Seat& seat) { return seat.driven->urgent(); });
+                     [](const Entry& entry) { return entry.driven->urgent(); });
 }
 
 bool Engine::drive_once() {
   bool moved = poll_sources();
   now_ = clock_.now();
-  for (Seat& seat : driven_) {
-    if (seat.driven->active()) moved |= poll(seat);
+  for (Entry& entry : driven_) {
+    if (entry.driven->active()) moved |= poll(entry);
   }
   return moved;
 }
@@ -187,16 +187,16 @@ bool Engine::poll_sources() {
     for (auto* transport : transports_) moved |= transport->progress();
     for (auto* device : devices_) moved |= device->progress();
   } catch (...) {
-    for (Seat& seat : driven_) tell(seat);
+    for (Entry& entry : driven_) report_caught(entry);
   }
   return moved;
 }
 
-bool Engine::poll(Seat& seat) const {
+bool Engine::poll(Entry& entry) const {
   try {
-    return seat.driven->poll(now_);
+    return entry.driven->poll(now_);
   } catch (...) {
-    tell(seat);
+    report_caught(entry);
     return false;
   }
 }
@@ -210,15 +210,15 @@ bool Engine::require(bool holds, const char* invariant) {
                            "hetccl's progress engine was misused (broken: %s). This is a defect of "
                            "hetccl: please report it",
                            invariant);
-  for (Seat& seat : driven_) {
-    if (!std::exchange(seat.told, true) && seat.on_exception) seat.on_exception(why);
+  for (Entry& entry : driven_) {
+    if (!std::exchange(entry.told, true) && entry.on_exception) entry.on_exception(why);
   }
   return false;
 }
 
 // If memory is short, the next exception is reported instead.
-void Engine::tell(Seat& seat) {
-  if (!seat.told) seat.told = tell_caught(seat.on_exception);
+void Engine::report_caught(Entry& entry) {
+  if (!entry.told) entry.told = report_exception(entry.on_exception);
 }
 
 void Engine::arm(bool on) {
@@ -229,12 +229,12 @@ void Engine::arm(bool on) {
     set(transport->shm_source());
     transport->arm(on);
   }
-  for (const Seat& seat : driven_) set(seat.driven->shm_source());
+  for (const Entry& entry : driven_) set(entry.driven->shm_source());
 }
 
 bool Engine::silent() const {
-  return poll_only_ || std::any_of(driven_.begin(), driven_.end(), [](const Seat& seat) {
-           return seat.driven->active() && seat.driven->silent();
+  return poll_only_ || std::any_of(driven_.begin(), driven_.end(), [](const Entry& entry) {
+           return entry.driven->active() && entry.driven->silent();
          });
 }
 
@@ -330,7 +330,7 @@ bool Engine::wait_until(Check done, void* context, TimePoint deadline) {
   // A `notify` that saw this caller left the thread asleep, and its work came after `work` was
   // read.
   const bool forgotten = rests_.load(std::memory_order_seq_cst) &&
-                         (left_some || leisurely_.load(std::memory_order_seq_cst));
+                         (left_some || not_urgent_.load(std::memory_order_seq_cst));
   if (unfinished || forgotten || work != work_.load(std::memory_order_seq_cst)) wake_thread();
   return finished;
 }
@@ -358,14 +358,14 @@ Engine::Pause Engine::drive_thread() {
   };
   Pause pause{work_.load(std::memory_order_seq_cst)};
   // Clear the notices before driving, which sees all earlier work.
-  leisurely_.exchange(false, std::memory_order_seq_cst);
+  not_urgent_.exchange(false, std::memory_order_seq_cst);
   hurried_.exchange(false, std::memory_order_seq_cst);
   {
     const std::lock_guard drive_lock(drive_mutex_);
     drive(leave, this, TimePoint::max());
     if (active() && !urgent()) drive_once();
     pause.unfinished = urgent();
-    pause.at_leisure = active() && !pause.unfinished;
+    pause.not_urgent = active() && !pause.unfinished;
   }
   released_.fetch_add(1, std::memory_order_seq_cst);
   wake_queued();
@@ -378,18 +378,18 @@ bool Engine::wanted(const Pause& pause) const {
          (callers_.load(std::memory_order_seq_cst) == 0 &&
           changers_.load(std::memory_order_seq_cst) == 0 &&
           (pause.unfinished || pause.work != work_.load(std::memory_order_seq_cst) ||
-           (!pause.at_leisure && leisurely_.load(std::memory_order_seq_cst))));
+           (!pause.not_urgent && not_urgent_.load(std::memory_order_seq_cst))));
 }
 
 bool Engine::rest(std::unique_lock<std::mutex>& lock, const Pause& pause) {
   const auto called = [&] {
     // Store this first: later work will then notify.
     waits_.store(true, std::memory_order_seq_cst);
-    rests_.store(!pause.at_leisure, std::memory_order_seq_cst);
+    rests_.store(!pause.not_urgent, std::memory_order_seq_cst);
     return wanted(pause);
   };
   bool was_called = true;
-  if (pause.at_leisure) {
+  if (pause.not_urgent) {
     was_called = idle_.wait_for(lock, kLeisure, called);
   } else {
     idle_.wait(lock, called);

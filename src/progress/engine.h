@@ -59,7 +59,7 @@ class Engine {
   /// Announces new work; call after enqueueing. `at_once`: no caller will come to wait for it.
   void notify(bool at_once = false);
   /// Announces work that is not urgent; nearly free while there is other such work.
-  void notify_at_leisure();
+  void notify_later();
   /// Runs `change` while nobody drives, e.g. to close a channel. `change` must neither wait for
   /// progress nor call a device (see `drives`).
   void exclusively(const std::function<void()>& change);
@@ -105,7 +105,7 @@ class Engine {
   // The state in which the thread stopped driving.
   struct Pause {
     uint64_t work = 0;  // count of notices that it has seen
-    bool unfinished = false, at_leisure = false;
+    bool unfinished = false, not_urgent = false;
   };
   void run();  // the thread's function
   Pause drive_thread();
@@ -115,13 +115,13 @@ class Engine {
   // Require drive_mutex_.
   bool drive_once();
   bool poll_sources();
-  struct Seat {
+  struct Entry {
     Driven* driven = nullptr;
     OnException on_exception;
     bool told = false;
   };
-  bool poll(Seat& seat) const;
-  static void tell(Seat& seat);
+  bool poll(Entry& entry) const;
+  static void report_caught(Entry& entry);
   bool require(bool holds, const char* invariant);
   // Requires drive_mutex_. `idles`: also returns when the idle hook is due.
   void drive(Check done, void* context, TimePoint deadline, bool idles = false);
@@ -145,8 +145,8 @@ class Engine {
   std::shared_ptr<const std::function<void()>> idle_hook_;  // guarded by hook_mutex_
   std::atomic<bool> has_hook_{false};
 
-  Wheel drive_mutex_;       // held by the driver
-  std::list<Seat> driven_;  // guarded by drive_mutex_
+  Wheel drive_mutex_;        // held by the driver
+  std::list<Entry> driven_;  // guarded by drive_mutex_
 
   std::mutex mutex_;                 // guards the condition variables' predicates
   std::condition_variable idle_;     // the engine's thread waits here
@@ -155,13 +155,13 @@ class Engine {
   std::atomic<int> queued_{0};       // of these, threads that do not drive
   std::atomic<int> changers_{0};     // threads that want `drive_mutex_` without driving
   std::atomic<bool> sleeping_{false};
-  std::atomic<bool> waits_{false};      // the engine's thread waits for a notice
-  std::atomic<bool> rests_{false};      // it waits, and polls nothing meanwhile
-  std::atomic<bool> leisurely_{false};  // work that is not urgent has come since the last look
-  std::atomic<bool> lingers_{false};    // it waits for a caller to take over
-  std::atomic<bool> hurried_{false};    // a notice said that no caller comes
-  std::atomic<uint64_t> work_{0};       // counts notify calls
-  std::atomic<uint64_t> released_{0};   // counts how often a driver stopped
+  std::atomic<bool> waits_{false};       // the engine's thread waits for a notice
+  std::atomic<bool> rests_{false};       // it waits, and polls nothing meanwhile
+  std::atomic<bool> not_urgent_{false};  // work that is not urgent has come since the last look
+  std::atomic<bool> lingers_{false};     // it waits for a caller to take over
+  std::atomic<bool> hurried_{false};     // a notice said that no caller comes
+  std::atomic<uint64_t> work_{0};        // counts notify calls
+  std::atomic<uint64_t> released_{0};    // counts how often a driver stopped
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -148,11 +148,11 @@ TEST_CASE("what has time is looked at now and then, and what has not beside it a
   f.counter.take_time(true);
   f.counter.hold(true);
   f.counter.work(3);
-  f.engine->notify_at_leisure();
+  f.engine->notify_later();
   const double before = cpu_seconds();
   const TimePoint begin = steady_clock().now(), end = in(std::chrono::milliseconds(300));
   while (steady_clock().now() < end) {
-    f.engine->notify_at_leisure();
+    f.engine->notify_later();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   const double passed = std::chrono::duration<double>(steady_clock().now() - begin).count();
@@ -164,14 +164,14 @@ TEST_CASE("what has time is looked at now and then, and what has not beside it a
   // The engine is idle again: the next notice wakes it.
   for (uint64_t n = 4; n < 50; ++n) {
     f.counter.work(1);
-    f.engine->notify_at_leisure();
+    f.engine->notify_later();
     REQUIRE(f.reaches(n));
   }
   Counter hasty;
   f.engine->add(hasty, {});
   f.counter.hold(true);
   f.counter.work(1);
-  f.engine->notify_at_leisure();
+  f.engine->notify_later();
   hasty.work(100);
   f.engine->notify();
   const TimePoint limit = in(kLimit);
@@ -230,7 +230,7 @@ TEST_CASE("work that has time, announced while a caller leaves, is not forgotten
           if (++asked <= 3) return asked == 3;
           f.counter.work(1);
           ++total;
-          f.engine->notify_at_leisure();
+          f.engine->notify_later();
           return true;
         },
         in(kLimit)));

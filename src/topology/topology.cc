@@ -201,7 +201,7 @@ void Topology::find_capabilities() {
   for (const RankInfo& info : infos_) {
     if (!reduces_by_library(info.rank)) continue;
     reductions_ &= info.library_reduces;
-    libraries_send_ = libraries_send_ && info.library_sends;
+    libraries_can_send_ = libraries_can_send_ && info.library_sends;
   }
   for (Cluster& cluster : clusters_) {
     cluster.exchanges = cluster.ranks.size() > 1 &&

@@ -170,7 +170,7 @@ class Topology {
   /// The reductions that all libraries which join ranks can do. Devices or hosts do all others.
   [[nodiscard]] const ReductionSet& reductions() const { return reductions_; }
   /// Whether every library that joins ranks can send from one rank to another.
-  [[nodiscard]] bool libraries_send() const { return libraries_send_; }
+  [[nodiscard]] bool libraries_can_send() const { return libraries_can_send_; }
   [[nodiscard]] bool same_host(int rank_a, int rank_b) const;
   /// Bytes of the memory that both ranks' devices reach: an equal part of each one's window memory,
   /// or 0 if one has none.
@@ -187,7 +187,7 @@ class Topology {
   std::vector<int> cluster_of_, local_rank_;
   std::vector<WindowShares> window_shares_;  // by rank
   ReductionSet reductions_ = ReductionSet::all();
-  bool libraries_send_ = true;
+  bool libraries_can_send_ = true;
 };
 
 /// Serialises the measurements of one rank.

@@ -22,7 +22,7 @@ void Agreement::add(const Samples& samples) {
   leads() ? conductor_->add(rank_, samples) : tell_(To::Leader, samples);
 }
 
-void Agreement::hear(int from, const Note& note) {
+void Agreement::receive_note(int from, const Note& note) {
   if (from == kLeader) {
     if (const auto* proposal = std::get_if<Proposal>(&note))
       tell_(To::Leader, ledger_.vote(*proposal));
@@ -34,16 +34,16 @@ void Agreement::hear(int from, const Note& note) {
   if (const auto* samples = std::get_if<Samples>(&note)) conductor_->add(from, *samples);
 }
 
-void Agreement::resolve_doubt() {
+void Agreement::resolve_open_round() {
   const uint64_t round = *ledger_.open_round();
   leads() ? decide(conductor_->resolve(round)) : tell_(To::Leader, Doubt{round});
 }
 
 void Agreement::finish() {
-  if (leads() && ledger_.open_round()) resolve_doubt();
+  if (leads() && ledger_.open_round()) resolve_open_round();
 }
 
-bool Agreement::take_news() {
+bool Agreement::poll_new_results() {
   return leads() && std::exchange(n_told_, conductor_->n_finished()) != n_told_;
 }
 

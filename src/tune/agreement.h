@@ -42,14 +42,14 @@ class Agreement {
   /// Adds this rank's times of a trial.
   void add(const Samples& samples);
   /// Takes a note from rank `from`.
-  void hear(int from, const Note& note);
+  void receive_note(int from, const Note& note);
   /// Resolves a doubt about the next call. Rank 0 cancels the round, or repeats that it is
   /// committed; other ranks ask rank 0.
-  void resolve_doubt();
+  void resolve_open_round();
   /// Rank 0 makes no more calls: cancels open proposals.
   void finish();
   /// On rank 0: returns whether more was learnt since the last call.
-  [[nodiscard]] bool take_news();
+  [[nodiscard]] bool poll_new_results();
   /// Returns the learnt settings on rank 0, nothing elsewhere.
   [[nodiscard]] std::vector<Learnt> learnt() const;
   /// Returns the number of verdicts that the ledger has.
@@ -66,7 +66,7 @@ class Agreement {
   Ledger ledger_;
   std::optional<Conductor> conductor_;
   uint64_t n_settled_ = 0;
-  uint64_t n_told_ = 0;  // searches reported by `take_news`
+  uint64_t n_told_ = 0;  // searches reported by `poll_new_results`
 };
 
 }  // namespace hetccl::tune

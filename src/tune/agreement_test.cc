@@ -38,8 +38,8 @@ class Job {
  public:
   Job(uint64_t seed, const Weather& weather) : random_(seed), weather_(weather) {
     for (int rank = 0; rank < weather.n_ranks; ++rank) {
-      ranks_.emplace_back(rank,
-                          [=, this](Agreement::To to, const Note& note) { tell(rank, to, note); });
+      ranks_.emplace_back(
+          rank, [=, this](Agreement::To to, const Note& note) { send_note(rank, to, note); });
     }
     ranks_[kLeader].agreement.lead({.n_ranks = weather.n_ranks, .budget = 100});
   }
@@ -118,7 +118,7 @@ class Job {
     Rank& rank = ranks_[static_cast<size_t>(who)];
     doubts += rank.doubting ? 0 : 1;
     rank.doubting = true;
-    rank.agreement.resolve_doubt();
+    rank.agreement.resolve_open_round();
     at(weather_.delay, [=, this] { call(who); });
   }
 
@@ -144,16 +144,16 @@ class Job {
   }
 
   // A note to all ranks reaches all or none.
-  void tell(int from, Agreement::To to, const Note& note) {
-    if (to == Agreement::To::Leader) return tell(from, kLeader, note);
+  void send_note(int from, Agreement::To to, const Note& note) {
+    if (to == Agreement::To::Leader) return send_note(from, kLeader, note);
     const bool all = to == Agreement::To::All;
     if (all && uniform() < weather_.lost) return;
     for (int rank = 0; rank < weather_.n_ranks; ++rank) {
       if (all) deliver(from, rank, note);
-      if (!all && rank != from) tell(from, rank, note);
+      if (!all && rank != from) send_note(from, rank, note);
     }
   }
-  void tell(int from, int to, const Note& note) {
+  void send_note(int from, int to, const Note& note) {
     const bool deaf = to == weather_.deaf && std::holds_alternative<Proposal>(note);
     if (from == to || (!deaf && uniform() >= weather_.lost)) deliver(from, to, note);
   }
@@ -161,15 +161,15 @@ class Job {
     double& last = last_arrival_[{from, to}];  // notes between two ranks stay in order
     const double delay = weather_.delay * -std::log(1 - uniform());
     last = std::max(last, now_ + delay);
-    at(last - now_, [=, this] { hear(from, to, note); });
+    at(last - now_, [=, this] { receive_note(from, to, note); });
   }
 
-  void hear(int from, int to, const Note& note) {
+  void receive_note(int from, int to, const Note& note) {
     Agreement& agreement = ranks_[static_cast<size_t>(to)].agreement;
     // A new proposal shows that the verdict on the open round was lost, so ask for it.
     if (std::holds_alternative<Proposal>(note) && agreement.ledger().open_round())
-      agreement.resolve_doubt();
-    agreement.hear(from, note);
+      agreement.resolve_open_round();
+    agreement.receive_note(from, note);
   }
 
   static Space make_space() {

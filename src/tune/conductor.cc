@@ -30,7 +30,7 @@ constexpr size_t kVerdictsKept = 64;
 
 }  // namespace
 
-void Conductor::know(const Learnt& learnt, bool told) {
+void Conductor::add_learnt(const Learnt& learnt, bool told) {
   Course& course = courses_[learnt.key];
   course.state = State::Settled;
   (told ? course.standing : course.replacing) = learnt.setting;

@@ -44,7 +44,7 @@ class Conductor {
   using SpaceMaker = std::function<Space()>;
   /// Adds a result of an earlier job: the key is not searched again unless its time has changed.
   /// `told`: all ranks know the result; otherwise it is proposed.
-  void know(const Learnt& learnt, bool told = true);
+  void add_learnt(const Learnt& learnt, bool told = true);
   /// Stops searching that key.
   void leave(const Key& key);
   /// Called before a call of `key` with blocks of `bytes`. May return a proposal.

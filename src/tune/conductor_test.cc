@@ -117,7 +117,7 @@ TEST_CASE("conductor: when calls take another time than was learnt, the key is s
 TEST_CASE("conductor: what an earlier job has learnt stands, and is searched again only on drift") {
   Loop loop({.budget = 100});
   const Setting known{"exchange", {.slice_bytes = 262'144, .depth = 3}, {}};
-  loop.conductor.know({kKey, known, 1 << 20, 250, 400, 12});
+  loop.conductor.add_learnt({kKey, known, 1 << 20, 250, 400, 12});
   loop.calls(200);
   CHECK(loop.settled());
   CHECK(loop.conductor.describe()["rounds"].integer(0, 100) == 0);
@@ -128,7 +128,7 @@ TEST_CASE("conductor: what an earlier job has learnt is proposed where ranks wer
   for (const bool told : {true, false}) {
     CAPTURE(told);
     Conductor conductor({.n_ranks = 2, .by_steps = true});
-    conductor.know(learnt, told);
+    conductor.add_learnt(learnt, told);
     auto proposal = conductor.propose(kKey, 1 << 20, 0, TimePoint(), make_space);
     CHECK(proposal.has_value() == !told);
     if (!proposal) continue;

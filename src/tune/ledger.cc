@@ -12,7 +12,7 @@ constexpr std::array<uint32_t, 4> kRests = {1, 2, 3, 1};
 
 }  // namespace
 
-void Ledger::know(const Key& key, const Setting& setting) {
+void Ledger::add_known(const Key& key, const Setting& setting) {
   states_[key].setting = setting;
 }
 

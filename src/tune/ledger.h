@@ -36,7 +36,7 @@ class Ledger {
   };
 
   /// Adds a setting known at the communicator's creation, on all ranks alike.
-  void know(const Key& key, const Setting& setting);
+  void add_known(const Key& key, const Setting& setting);
   /// Sets a user's choice, between the same calls on all ranks. Ends the key's trial.
   void set(const Key& key, const Setting& setting, uint64_t round);
   /// Notes a proposal. Votes yes if this rank has not reached its first call yet.

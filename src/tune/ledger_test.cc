@@ -13,7 +13,7 @@ const Setting kCandidate{"ring", {.slice_bytes = 65'536, .depth = 4}, {}};
 // A ledger that knows kStanding, and tries kCandidate from call 0 on.
 Ledger trying(uint32_t calls, uint32_t phase) {
   Ledger ledger;
-  ledger.know(kLedgerKey, kStanding);
+  ledger.add_known(kLedgerKey, kStanding);
   CHECK(ledger.vote({1, 0, {{kLedgerKey, kCandidate, calls, phase}}}).yes);
   ledger.settle({1, true});
   return ledger;
@@ -45,7 +45,7 @@ TEST_CASE("ledger: a trial alternates from pair to pair, and ends after its last
 
 TEST_CASE("ledger: after each two phases calls may rest, which are in no phase") {
   Ledger ledger;
-  ledger.know(kLedgerKey, kStanding);
+  ledger.add_known(kLedgerKey, kStanding);
   CHECK(ledger.vote({1, 0, {{kLedgerKey, kCandidate, 12, 2, true}}}).yes);
   ledger.settle({1, true});
   // s: standing setting, c: candidate; capitals end a phase.

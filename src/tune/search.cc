@@ -17,7 +17,7 @@ Search::Search(Space space, Point from, size_t most_trials, double gain)
 std::optional<Point> Search::next() {
   if (asked_) return asked_;
   if (trials_ >= most_trials_) return std::nullopt;
-  asked_ = scout();
+  asked_ = find_untried_start();
   if (!asked_) asked_ = descend();
   return asked_;
 }
@@ -35,7 +35,7 @@ void Search::score(double ratio) {
 }
 
 // Returns the start of a subspace that has not been tried.
-std::optional<Point> Search::scout() const {
+std::optional<Point> Search::find_untried_start() const {
   if (descent_) return std::nullopt;
   for (size_t i = 0; i < space_.size(); ++i) {
     const Point start = start_of(space_, i);

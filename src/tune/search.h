@@ -46,7 +46,7 @@ class Search {
     size_t idle_axes = 0;  // consecutive axes without a gain
     bool moved = false;    // along this axis and direction
   };
-  [[nodiscard]] std::optional<Point> scout() const;
+  [[nodiscard]] std::optional<Point> find_untried_start() const;
   std::optional<Point> descend();
   [[nodiscard]] std::optional<Point> neighbour() const;
   void step(bool better);

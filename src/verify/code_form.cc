@@ -12,7 +12,7 @@ using lower::OpcodeInfo;
 
 // The sync that an instruction increments; kNoSync if none. (On streams `done` is incremented by a
 // Signal behind the instruction, which counts here.)
-lower::SyncId told_by(const Instruction& one) {
+lower::SyncId sync_counted_by(const Instruction& one) {
   if (one.op == Opcode::Signal) return one.sync;
   if (one.op == Opcode::Finish) return lower::kFinished;
   return lower::is_stream(one.queue) ? lower::kNoSync : one.done;
@@ -35,7 +35,7 @@ const char* fault_of(const lower::Code& code, const Instruction& one) {
   });
   if (!in_scratch) return "uses memory that it has not";
   const bool waits = one.op == Opcode::Wait;
-  const lower::SyncId sync = waits ? one.sync : told_by(one);
+  const lower::SyncId sync = waits ? one.sync : sync_counted_by(one);
   if (sync == lower::kNoSync) return waits ? "waits for nothing" : nullptr;
   if (sync >= code.syncs.size()) return "names a sync that does not exist";
   if (code.syncs[sync].event && !on_stream) return "has an event where only words are seen";
@@ -49,7 +49,7 @@ Status check_instructions(const lower::Code& code, int rank) {
   for (uint32_t i = 0; i < code.list.size(); ++i) {
     const Instruction& one = code.list[i];
     const char* fault = fault_of(code, one);
-    const lower::SyncId told = fault == nullptr ? told_by(one) : lower::kNoSync;
+    const lower::SyncId told = fault == nullptr ? sync_counted_by(one) : lower::kNoSync;
     if (told != lower::kNoSync && !tellers.try_emplace(told, i).second) {
       fault = "counts a sync that another instruction counts";
     }

@@ -182,7 +182,7 @@ struct Form {
 };
 
 /// Fractions of blocks with different lengths would overlap, and so would blocks of two runs.
-bool scratch_is_of_one_block_each(const RankPlan& plan) {
+bool has_one_block_of_scratch(const RankPlan& plan) {
   // Input block, index in the run, and whether it is encoded.
   using Origin = std::tuple<uint32_t, uint32_t, bool>;
   std::map<uint32_t, Origin> origins;
@@ -222,7 +222,7 @@ Status check_form(const Spec& spec, const topology::Topology& topology,
                    rank, plan.input_blocks, plan.output_blocks);
     }
     const Form form{spec, topology, plan, rank};
-    if (!scratch_is_of_one_block_each(plan)) {
+    if (!has_one_block_of_scratch(plan)) {
       return error(ErrorCode::InternalError, "rank %d's plan keeps parts of several blocks in one",
                    rank);
     }

@@ -46,7 +46,7 @@ Result<bool> Machine::advance(RankState& rank) {
     HETCCL_ASSIGN(const bool completed, complete_messages(rank, i));
     moved |= completed;
   }
-  try_to_retire(rank);
+  retire_finished(rank);
   return moved;
 }
 
@@ -112,7 +112,7 @@ Status Machine::check_barrier(const RankState& rank, uint32_t call) const {
 }
 
 // Calls of an executor retire in order.
-void Machine::try_to_retire(RankState& rank) {
+void Machine::retire_finished(RankState& rank) {
   for (uint32_t executor = 0; executor < n_executors_; ++executor) {
     const Clock* before = nullptr;
     for (uint32_t call = 0; call < calls_.size(); ++call) {

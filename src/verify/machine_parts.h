@@ -103,7 +103,7 @@ class Machine {
   void begin_call(RankState& rank, uint32_t call);
   Status end_call(RankState& rank, uint32_t call);
   Status check_barrier(const RankState& rank, uint32_t call) const;
-  void try_to_retire(RankState& rank);
+  void retire_finished(RankState& rank);
   void retire(RankState& rank, uint32_t call);
   [[nodiscard]] const Clock* sync_clock(const RankState& rank, uint32_t call,
                                         const lower::Instruction& wait, uint32_t slice) const;

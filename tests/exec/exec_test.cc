@@ -435,7 +435,7 @@ TEST_CASE("an operation that peers do not enter passes its deadline and says so"
   CHECK(status.code() == hetccl::ErrorCode::Timeout);
   const std::string place = "slice 1 of 1, step 0 (send to rank 1)";
   CHECK(status.message().find("rank 1; it is at " + place) != std::string::npos);
-  CHECK(job.rank(0).standing() == "all_reduce #0 (100 float32, sum): " + place);
+  CHECK(job.rank(0).describe_oldest() == "all_reduce #0 (100 float32, sum): " + place);
   job.rank(0).abort();
   CHECK(job.rank(0).drained());
 }

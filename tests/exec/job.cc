@@ -189,7 +189,7 @@ Status JobRank::enqueue(const Case& test) {
       .timed = options_.timed_every > 0 && (programs_.size() - 1) % options_.timed_every == 0};
   HETCCL_ASSIGN(last_, executor_->launch(*programs_.back(), {options_.slice_bytes, options_.depth},
                                          call, *streams_[call.sequence % streams_.size()]));
-  executor_->urgent() ? engine_->notify() : engine_->notify_at_leisure();
+  executor_->urgent() ? engine_->notify() : engine_->notify_later();
   return {};
 }
 
@@ -238,9 +238,9 @@ void JobRank::enter_abort() {
   engine_->notify();
 }
 
-std::string JobRank::standing() {
+std::string JobRank::describe_oldest() {
   std::string text;
-  engine_->exclusively([&] { text = executor_->standing(); });
+  engine_->exclusively([&] { text = executor_->describe_oldest(); });
   return text;
 }
 

@@ -86,7 +86,7 @@ class JobRank {
   bool drained();
   [[nodiscard]] bool idle() const { return executor_->idle(); }
   /// See Executor.
-  std::string standing();
+  std::string describe_oldest();
   [[nodiscard]] uint64_t bytes_sent() const { return executor_->bytes_sent(); }
   /// So far, in the order in which they were told. Nobody drives meanwhile.
   [[nodiscard]] const std::vector<TimedCall>& timed() const { return timed_; }

@@ -169,7 +169,7 @@ void run_over_fake_cards(const std::vector<Place>& places, uint64_t seed) {
       own.host_id = format("host%d", rank);
       for (comm::TransportRow& row : adaptors.transports) {
         if (row.name != "verbs") continue;
-        row.make = [](const Config& of, const Log& log, const comm::Means&) {
+        row.make = [](const Config& of, const Log& log, const comm::TransportResources&) {
           return transport::make_verbs_transport(fake::verbs_api(), of, log);
         };
       }

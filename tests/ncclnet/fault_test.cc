@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/fd.h"
+#include "fake/random_traffic.h"
 #include "ncclnet/check_clean.h"
 #include "ncclnet/pair.h"
 #include "transport/ncclnet/frame.h"
@@ -24,34 +25,9 @@ bool has(const Status& status, const std::string& part) {
 void exchange(Pair& pair, uint32_t seed, size_t chunk_bytes) {
   const size_t longest = 12 * chunk_bytes;
   std::mt19937 random(seed);
-  std::vector<Bytes> sent[2], received[2];
-  for (size_t i = 0; i < 120; ++i) {
-    for (int r = 0; r < 2; ++r) {
-      const size_t bytes = random() % 8 == 0 ? random() % longest : random() % 20'000;
-      sent[r].emplace_back(bytes, static_cast<uint8_t>(random()));
-      received[r].emplace_back(bytes);
-    }
-  }
-  size_t next[4] = {};
-  pair.until([&] {
-    const size_t what = random() % 4, rank = what % 2;
-    if (const size_t i = next[what]; i < sent[0].size()) {
-      ++next[what];
-      if (what < 2)
-        pair.channels[rank]->post_send(parcel(sent[rank][i], i));
-      else
-        pair.channels[rank]->post_recv(parcel(received[1 - rank][i], i));
-    }
-    bool done = true;
-    for (const auto& channel : pair.channels) {
-      REQUIRE_MESSAGE(channel->status().ok(), channel->status().message());
-      done = done && channel->sends_completed() == sent[0].size() &&
-             channel->recvs_completed() == sent[0].size();
-    }
-    return done;
+  fake::exchange_randomly(pair, 120, random, [&](std::mt19937& from) -> size_t {
+    return from() % 8 == 0 ? from() % longest : from() % 20'000;
   });
-  CHECK(received[0] == sent[0]);
-  CHECK(received[1] == sent[1]);
 }
 
 }  // namespace

@@ -12,21 +12,19 @@
 #include "base/log.h"
 #include "fake/net_plugin.h"
 #include "fake/patience.h"
+#include "fake/random_traffic.h"
 #include "fake/thread.h"
 #include "transport/ncclnet/ncclnet_transport.h"
 
 namespace hetccl::transport::ncclnet {
 
-using Bytes = std::vector<uint8_t>;
+using fake::Bytes;
+using fake::parcel;
 
 inline Result<std::unique_ptr<Transport>> make_transport(int version, Config config = {}) {
   config.net_plugin = fake::net_plugin_path(version);
   config.socket_ifname = "=lo";
   return make_ncclnet_transport(config, Log{LogLevel::Error, -1});
-}
-
-inline Parcel parcel(Bytes& data, uint64_t sequence) {
-  return {data.data(), data.size(), {77, sequence, 0, 0, {}}};
 }
 
 struct Pair {

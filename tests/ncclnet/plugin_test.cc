@@ -107,7 +107,7 @@ TEST_CASE("a rank uses the devices nearest to its own, in turn where there are s
   devices[1].place.path = {"pci0000:00", "0000:00:01.0"};
   devices[2].place.path = {"pci0000:80", "0000:80:01.0"};
   devices[3].place.path = {"pci0000:80", "0000:80:02.0"};
-  net::Place own;
+  net::BusLocation own;
   own.path = {"pci0000:00", "0000:00:07.0"};
   for (int peer = 1; peer < 6; ++peer) CHECK(choose_device(devices, own, 0, peer) == 1);
   own.path = {"pci0000:80", "0000:80:07.0"};
@@ -120,7 +120,7 @@ TEST_CASE("a rank uses the devices nearest to its own, in turn where there are s
 
 TEST_CASE("a channel goes by the device that the plug-in says is near") {
   const fake::Sysfs sys;
-  const std::string cores = net::place_of_rank("").cores;
+  const std::string cores = net::locate_rank("").cores;
   const std::array<std::string, 2> names = {"pci0000:00/0000:00:01.0", "pci0000:80/0000:80:01.0"};
   for (const int version : {8, 9, 12}) {
     for (const int near : {0, 1}) {

@@ -1,22 +1,17 @@
 // Processes that meet by a net plug-in: one is killed; and what an init without the plug-in says.
 #include <doctest/doctest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "fake/net_plugin.h"
-#include "fake/patience.h"
 #include "process/forked_ranks.h"
+#include "process/killed_rank.h"
 
 namespace {
 
-using hetccl::process::ForkedRanks;
-using hetccl::process::Rank;
-using hetccl::process::Report;
 using hetccl::process::Settings;
 
 std::string plugin() {
@@ -43,30 +38,7 @@ bool init_says(const char* part) {
 TEST_CASE("a killed rank becomes an error that names it") {
   const Settings settings(
       {{"HETCCL_TRANSPORT", std::string("ncclnet")}, {"HETCCL_NET_PLUGIN", plugin()}});
-  const int victim = 1, n = 3;
-  ForkedRanks ranks(n, [&](Rank& rank) -> Report {
-    setenv("HETCCL_HOSTID", ("host" + std::to_string(rank.rank)).c_str(), 1);
-    hetcclComm_t comm = hetccl::process::join(rank, std::to_string(rank.rank).c_str());
-    std::vector<float> data(1 << 18);
-    for (bool told = false;; told = true) {
-      if (hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclMax, comm,
-                          nullptr) != hetcclSuccess) {
-        Report report = hetcclGetLastError(nullptr);
-        hetcclCommAbort(comm);
-        return report;
-      }
-      if (!told) rank.ready();
-    }
-  });
-  REQUIRE(ranks.wait_ready());
-  ranks.send_signal(victim, SIGKILL);
-  for (int rank = 0; rank < n; ++rank) {
-    if (rank == victim) continue;
-    const Report report = ranks.report(rank, hetccl::fake::kHang);
-    CAPTURE(report);
-    CHECK(report.find("rank 1") != Report::npos);
-    CHECK(ranks.exited(rank));
-  }
+  hetccl::process::check_killed_rank();
 }
 
 TEST_CASE("a plug-in that is asked for and absent ends init, which names it") {

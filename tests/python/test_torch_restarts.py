@@ -110,6 +110,28 @@ def test_an_attempt_may_die_before_any_operation_on_the_store(victim, deletes):
     assert attempt(store, 2, deletes)
 
 
+def test_a_monitored_barrier_needs_no_store_that_deletes():
+    store, errors = dist.HashStore(), []
+
+    def pass_twice(rank):
+        view = Mortal(store, threading.Event(), deletes=False)  # torch does not keep it
+        backend = backend_of(view, rank, 2)
+        try:
+            backend.monitored_barrier(timedelta(seconds=PATIENCE))
+            backend.monitored_barrier(timedelta(seconds=PATIENCE))
+        except BaseException as error:
+            errors.append(error)
+        backend.shutdown()
+
+    ranks = [threading.Thread(target=pass_twice, args=(rank,), daemon=True) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(2 * PATIENCE)
+        assert not rank.is_alive()
+    assert not errors, errors
+
+
 def restart(rank, dies_at, address, pipe):
     """A process that is killed in its operation number `dies_at`, or says that it has joined."""
     from hetccl import torch_backend

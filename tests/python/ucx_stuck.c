@@ -25,7 +25,7 @@ int fake_clock(clockid_t clock, struct timespec* now) {
   return 0;
 }
 
-void look_at_guests(Transport* transport) {
+void serve_guests(Transport* transport) {
   (void)transport;
 }
 

@@ -26,7 +26,7 @@ std::vector<Config> hosts(size_t n) {
 void use_fake_verbs(comm::Adaptors& adaptors) {
   for (comm::TransportRow& row : adaptors.transports) {
     if (row.name != "verbs") continue;
-    row.make = [](const Config& config, const Log& log, const comm::Means&) {
+    row.make = [](const Config& config, const Log& log, const comm::TransportResources&) {
       return transport::make_verbs_transport(fake::verbs_api(), config, log);
     };
   }

@@ -14,6 +14,7 @@
 #include "fake/captured_stderr.h"
 #include "fake/fake_verbs.h"
 #include "fake/patience.h"
+#include "fake/random_traffic.h"
 #include "fake/sysfs.h"
 #include "fake/thread.h"
 #include "transport/verbs/frame.h"
@@ -23,7 +24,8 @@
 namespace hetccl::transport {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
+using fake::Bytes;
+using fake::parcel;
 
 Result<std::unique_ptr<Transport>> make(const Config& config) {
   Config local = config;
@@ -71,10 +73,6 @@ struct Pair {
   std::unique_ptr<Transport> transports[2];
   std::unique_ptr<Channel> channels[2];
 };
-
-Parcel parcel(Bytes& data, uint64_t sequence) {
-  return {data.data(), data.size(), {77, sequence, 0, 0, {}}};
-}
 
 TEST_CASE("the GID is RoCE v2 over IPv4 where there is one, and reasons are told where none fits") {
   fake::VerbsFabric& fabric = fake::reset_verbs_fabric();
@@ -351,7 +349,7 @@ TEST_CASE("queue pairs connect over InfiniBand, over second ports, and over othe
 // Ranks of a host sit where their cores are. The far device comes first.
 TEST_CASE("a channel goes by the device that is near to its rank") {
   const fake::Sysfs sys;
-  const std::string cores = net::place_of_rank("").cores;
+  const std::string cores = net::locate_rank("").cores;
   constexpr const char* kFar = "pci0000:00/0000:00:01.0";
   constexpr const char* kNear = "pci0000:80/0000:80:01.0";
   sys.add_device(kFar, 0, "8000");
@@ -513,34 +511,9 @@ TEST_CASE("random traffic meets a posted receive each, overflows nothing, and le
     std::mt19937 random(seed);
     {
       Pair pair(with_queue_pairs(1 + seed / 2 % 4));
-      std::vector<Bytes> sent[2], received[2];
-      for (size_t i = 0; i < 150; ++i) {
-        for (int r = 0; r < 2; ++r) {
-          const size_t bytes = random() % 10 == 0 ? random() % (3U << 20) : random() % 12'000;
-          sent[r].emplace_back(bytes, static_cast<uint8_t>(random()));
-          received[r].emplace_back(bytes);
-        }
-      }
-      size_t next[4] = {};
-      pair.until([&] {
-        const size_t what = random() % 4, rank = what % 2;
-        if (const size_t i = next[what]; i < sent[0].size()) {
-          ++next[what];
-          if (what < 2)
-            pair.channels[rank]->post_send(parcel(sent[rank][i], i));
-          else
-            pair.channels[rank]->post_recv(parcel(received[1 - rank][i], i));
-        }
-        bool done = true;
-        for (const auto& channel : pair.channels) {
-          REQUIRE_MESSAGE(channel->status().ok(), channel->status().message());
-          done = done && channel->sends_completed() == sent[0].size() &&
-                 channel->recvs_completed() == sent[0].size();
-        }
-        return done;
+      fake::exchange_randomly(pair, 150, random, [](std::mt19937& from) -> size_t {
+        return from() % 10 == 0 ? from() % (3U << 20) : from() % 12'000;
       });
-      CHECK(received[0] == sent[0]);
-      CHECK(received[1] == sent[1]);
     }
     CHECK(fabric.fail_registrations == 0);
     CHECK(fabric.not_ready == 0);

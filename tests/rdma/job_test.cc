@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "comm/over_hosts.h"
 #include "comm/ranks.h"
 #include "rdma/rails.h"
 
@@ -32,20 +33,7 @@ std::vector<Config> hosts(size_t n) {
 }  // namespace
 
 TEST_CASE("collectives over 2 and 4 hosts have the right values" * doctest::skip(skipped())) {
-  for (const size_t n : {2UL, 4UL}) {
-    CAPTURE(n);
-    std::vector<std::string> labels;
-    for (size_t i = 0; i < n; ++i) labels.push_back(format("%zu", i));
-    Ranks ranks(labels, hosts(n));
-    std::mt19937_64 random(n);
-    for (int i = 0; i < 60; ++i) {
-      const Case test = fake::random_case(random, labels, i % 10 == 0 ? 100'000 : 4000);
-      INFO(test.text());
-      REQUIRE(comm::run(ranks, test, i % 2 == 0) == "");
-    }
-    for (const uint64_t count : {1UL, 1024UL, 300'001UL})
-      CHECK(comm::run(ranks, comm::all_reduce(ranks, count), false) == "");
-  }
+  comm::check_values_over_hosts(hosts);
 }
 
 TEST_CASE("clusters of two ranks meet over RDMA, too" * doctest::skip(skipped())) {

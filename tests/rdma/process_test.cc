@@ -15,6 +15,7 @@
 
 #include "fake/patience.h"
 #include "process/forked_ranks.h"
+#include "process/killed_rank.h"
 #include "rdma/rails.h"
 
 namespace {
@@ -50,30 +51,7 @@ bool names_the_limit() {
 
 TEST_CASE("a killed rank becomes an error that names it" * doctest::skip(skipped())) {
   const Settings settings({{"HETCCL_TRANSPORT", std::string("verbs")}});
-  const int victim = 1, n = 3;
-  ForkedRanks ranks(n, [&](Rank& rank) -> Report {
-    setenv("HETCCL_HOSTID", ("host" + std::to_string(rank.rank)).c_str(), 1);
-    hetcclComm_t comm = hetccl::process::join(rank, std::to_string(rank.rank).c_str());
-    std::vector<float> data(1 << 18);
-    for (bool told = false;; told = true) {
-      if (hetcclAllReduce(data.data(), data.data(), data.size(), hetcclFloat32, hetcclMax, comm,
-                          nullptr) != hetcclSuccess) {
-        Report report = hetcclGetLastError(nullptr);
-        hetcclCommAbort(comm);
-        return report;
-      }
-      if (!told) rank.ready();
-    }
-  });
-  REQUIRE(ranks.wait_ready());
-  ranks.send_signal(victim, SIGKILL);
-  for (int rank = 0; rank < n; ++rank) {
-    if (rank == victim) continue;
-    const Report report = ranks.report(rank, hetccl::fake::kHang);
-    CAPTURE(report);
-    CHECK(report.find("rank 1") != Report::npos);
-    CHECK(ranks.exited(rank));
-  }
+  hetccl::process::check_killed_rank();
 }
 
 // Ranks 0 and 2 meet on the first rail, 1 and 3 on the second. The rank that sends there finds out

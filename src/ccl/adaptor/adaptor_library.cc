@@ -76,7 +76,7 @@ class LibraryCommunicator {
  private:
   [[nodiscard]] Status start(PendingCall& call, const TaskQueue& queue);
   Result<bool> advance(PendingCall& call, const TaskQueue& queue);
-  TaskState end_soon();
+  TaskState end_after_grace();
   void divide(const PendingCall& call, const TaskQueue& queue) const;
   // Afterwards no buffer is touched. Requires calls_.
   void destroy() {
@@ -143,12 +143,12 @@ Result<bool> LibraryCommunicator::advance(PendingCall& call, const TaskQueue& qu
 TaskState LibraryCommunicator::poll(PendingCall& call, const TaskQueue& queue) {
   {
     const std::lock_guard lock(calls_);
-    if (failed_.load(std::memory_order_acquire)) return end_soon();
+    if (failed_.load(std::memory_order_acquire)) return end_after_grace();
     if (ended_) return TaskState::Done;
     const auto done = advance(call, queue);
     if (!done.ok()) {
       fail(done.status());
-      return end_soon();
+      return end_after_grace();
     }
     if (!done.value()) return TaskState::Pending;
   }
@@ -158,7 +158,7 @@ TaskState LibraryCommunicator::poll(PendingCall& call, const TaskQueue& queue) {
 
 // Requires calls_. Ending the adaptor makes the other ranks fail, too, so give them time to learn
 // the cause.
-TaskState LibraryCommunicator::end_soon() {
+TaskState LibraryCommunicator::end_after_grace() {
   const TimePoint now = steady_clock().now();
   if (!ends_at_) ends_at_ = now + kGrace;
   if (!ended_ && !aborted_.load(std::memory_order_acquire) && now < *ends_at_)

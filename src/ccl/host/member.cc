@@ -93,11 +93,11 @@ bool Member::advance(HostCall& operation, const TaskQueue& queue) {
       moved = unsaid = true;
       continue;
     }
-    if (std::exchange(unsaid, false)) ring_sleepers();
+    if (std::exchange(unsaid, false)) wake_members();
     if (looks-- == 0) break;
     cpu_pause();
   }
-  if (unsaid) ring_sleepers();
+  if (unsaid) wake_members();
   return moved;
 }
 
@@ -296,7 +296,7 @@ bool Member::compare_call(const HostCall& operation, int r) {
   return false;
 }
 
-void Member::ring_sleepers() {
+void Member::wake_members() {
   // Pairs with `arm`. Counters and `sleeping` are written and read in one total order (seq_cst), so
   // either this rank sees the sleeper, or the sleeper's next poll sees this rank's counters.
   for (int r = 0; r < n_ranks(); ++r) {
@@ -353,7 +353,7 @@ void Member::fail(const Status& status, const std::optional<Disagreement>& betwe
   }
   stopped_.store(true, std::memory_order_release);
   segment_.fail(status, between);
-  ring_sleepers();
+  wake_members();
 }
 
 void Member::abort() {

@@ -89,7 +89,7 @@ class Member : public ShmSource {
   void find_unmatched(HostCall& operation);
   [[nodiscard]] Parcel* parcels(int rank, uint64_t chunk) const;
   void fail(const Status& status, const std::optional<Disagreement>& between = {});
-  void ring_sleepers();
+  void wake_members();
   HostCall& take_idle();
   void close(HostCall& operation);
 

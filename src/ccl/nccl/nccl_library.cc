@@ -181,7 +181,7 @@ class NcclLibrary : public Library {
   }
 
  private:
-  struct Seat {
+  struct RankOptions {
     UniqueId id;
     int n_ranks = 0, rank = 0;
     int pair_blocks = 0;  // for messages only; 0: not a pair
@@ -193,7 +193,8 @@ class NcclLibrary : public Library {
     return error(ErrorCode::Unsupported, "%s lacks ncclCommInitRankConfig", api_->path.c_str());
   }
 
-  Result<std::unique_ptr<Communicator>> init(const Seat& seat, const WaitLimit& limit) const {
+  Result<std::unique_ptr<Communicator>> init(const RankOptions& seat,
+                                             const WaitLimit& limit) const {
     const auto bell = std::make_shared<Bell>();
     HETCCL_ASSIGN(const auto attempt, begin(seat, limit, [bell] { bell->ring(); }));
     for (;; bell->wait(kGlance)) {
@@ -204,7 +205,7 @@ class NcclLibrary : public Library {
 
   // Runs on a separate thread: the two ranks of a pair wait for each other inside NCCL, and ranks
   // make pairs in different orders, so pairs on one thread could wait in a circle.
-  Result<std::shared_ptr<Attempt>> begin(const Seat& seat, const WaitLimit& limit,
+  Result<std::shared_ptr<Attempt>> begin(const RankOptions& seat, const WaitLimit& limit,
                                          std::function<void()> wake) const {
     if (seat.rank < 0 || seat.rank >= seat.n_ranks)
       return error(ErrorCode::InvalidArgument, "rank %d in a cluster of %d ranks", seat.rank,
@@ -216,7 +217,7 @@ class NcclLibrary : public Library {
                     try {
                       attempt->finish(connect(api, workspace, seat, *attempt));
                     } catch (...) {
-                      tell_caught([&](const Status& why) { attempt->finish(why); });
+                      report_exception([&](const Status& why) { attempt->finish(why); });
                     }
                     return_freed_memory();
                   }));
@@ -226,7 +227,7 @@ class NcclLibrary : public Library {
 
   static Result<std::unique_ptr<Communicator>> connect(const std::shared_ptr<const Api>& api,
                                                        const std::shared_ptr<Workspace>& workspace,
-                                                       const Seat& seat, Attempt& attempt) {
+                                                       const RankOptions& seat, Attempt& attempt) {
     workspace->make_current();
     WarmUp warm_up(*workspace, seat.pair_blocks > 0 ? WarmUp::Calls::Messages : WarmUp::Calls::All);
     HETCCL_TRY(warm_up.reserve(seat.n_ranks));

@@ -16,7 +16,7 @@ constexpr size_t kSizesOfMessages = 2;
 // In clusters of up to this many ranks, connections between all pairs are made in advance.
 constexpr int kMaxPairs = 64;
 
-Status nobody_waits() {
+Status no_waiter() {
   return error(ErrorCode::Aborted, "nobody waits for it any more");
 }
 
@@ -47,7 +47,7 @@ Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
   const auto stop = [&] { return give_up() || !communicator.async_error().ok(); };
   const bool drained = status.ok() && workspace_.drain(stream_, stop);
   if (status.ok()) status = communicator.async_error();
-  if (status.ok() && !drained) status = nobody_waits();
+  if (status.ok() && !drained) status = no_waiter();
   if (status.ok()) return status;
   // Work that has not drained may write to it until the abort is complete.
   communicator.adopt(std::exchange(memory_, nullptr));
@@ -58,7 +58,7 @@ Status WarmUp::run(NcclCommunicator& communicator, int n_ranks,
 Status WarmUp::enqueue(NcclCommunicator& communicator, int n_ranks,
                        const std::function<bool()>& give_up) {
   for (const size_t bytes : sizes()) {
-    if (give_up()) return nobody_waits();
+    if (give_up()) return no_waiter();
     const size_t count = bytes / kElement / static_cast<size_t>(n_ranks);
     if (calls_ == Calls::All)
       HETCCL_TRY(enqueue_size(communicator, n_ranks, std::max(count, size_t{1})));

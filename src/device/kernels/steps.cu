@@ -8,7 +8,7 @@ HETCCL_DEVICE u32 load_flag(u32* word) {
 HETCCL_DEVICE void store_flag(u32* word, u32 value) {
   __hip_atomic_store(word, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-HETCCL_DEVICE void rest_a_little() {
+HETCCL_DEVICE void pause_briefly() {
   __builtin_amdgcn_s_sleep(1);
 }
 #else
@@ -18,12 +18,12 @@ HETCCL_DEVICE u32 load_flag(volatile u32* word) {
 HETCCL_DEVICE void store_flag(volatile u32* word, u32 value) {
   *word = value;
 }
-HETCCL_DEVICE void rest_a_little() {}
+HETCCL_DEVICE void pause_briefly() {}
 #endif
 
 // Called by one thread.
 HETCCL_DEVICE void wait_flag(u32* word, u32 value) {
-  while ((i32)(load_flag(word) - value) < 0) rest_a_little();
+  while ((i32)(load_flag(word) - value) < 0) pause_briefly();
   __threadfence_system();
 }
 HETCCL_DEVICE void write_flag(u32* word, u32 value) {

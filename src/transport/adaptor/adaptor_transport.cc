@@ -156,7 +156,7 @@ void AdaptorTransport::connect_later(const PeerId& id, const Address& address,
     try {
       (*told)(connect_now(id, address, secret, limit));
     } catch (...) {
-      tell_caught([&](const Status& why) { (*told)(why); });
+      report_exception([&](const Status& why) { (*told)(why); });
     }
     visits->end();
   });

@@ -69,13 +69,13 @@ Result<bool> Core::move() {
   HETCCL_TRY(failure_);
   int moved = 0;
   failure_ = ask(*part_, "progress", [&] { return part_->calls.progress(transport_, &moved); });
-  if (!failure_.ok()) look_away();
+  if (!failure_.ok()) stop_watching();
   HETCCL_TRY(failure_);
   return moved != 0;
 }
 
 // Stops watching the adaptor's descriptor, because a broken adaptor's may stay readable for ever.
-void Core::look_away() {
+void Core::stop_watching() {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_, nullptr);
 }
 

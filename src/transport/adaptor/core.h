@@ -75,7 +75,7 @@ class Core {
   explicit Core(std::shared_ptr<const Part> part) : part_(std::move(part)) {}
   Status watch();
   Result<bool> move();
-  void look_away();
+  void stop_watching();
 
   const std::shared_ptr<const Part> part_;
   void* transport_ = nullptr;

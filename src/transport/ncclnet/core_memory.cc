@@ -54,7 +54,7 @@ Status Core::try_registration(size_t card, const Known& known) {
   Probe& probe = probes_[card];
   const std::lock_guard lock(probe.mutex);
   HETCCL_TRY(open(probe, card, config_.init_timeout_ms));
-  return probe.loopback->know(known);
+  return probe.loopback->register_once(known);
 }
 
 Status Core::open(Probe& probe, size_t card, const WaitLimit& limit) {

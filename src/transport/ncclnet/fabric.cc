@@ -33,7 +33,7 @@ Result<Endpoint> decode(const Address& address) {
                   Address(name + address[2], address.end())};
 }
 
-size_t choose_device(const std::vector<Device>& devices, const net::Place& own, int self,
+size_t choose_device(const std::vector<Device>& devices, const net::BusLocation& own, int self,
                      int peer) {
   std::vector<size_t> nearest;
   int least = net::kSystem;

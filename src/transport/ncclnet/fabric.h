@@ -24,6 +24,7 @@ Result<Endpoint> decode(const Address& address);
 /// Chooses the own device of a channel between ranks `self` and `peer`: the nearest to `own`, the
 /// place of this rank's device. Pairs of ranks spread over equals, which where hosts are alike are
 /// devices of one index.
-size_t choose_device(const std::vector<Device>& devices, const net::Place& own, int self, int peer);
+size_t choose_device(const std::vector<Device>& devices, const net::BusLocation& own, int self,
+                     int peer);
 
 }  // namespace hetccl::transport::ncclnet

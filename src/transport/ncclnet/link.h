@@ -67,7 +67,7 @@ class Link {
   Result<std::optional<Chunk>> finish();
 
   /// Registers memory with this connection, if it is not yet; needs a connection. SystemError.
-  Status know(const Known& known);
+  Status register_once(const Known& known);
   /// Deregisters the memory of that number.
   void forget(uint64_t number);
 

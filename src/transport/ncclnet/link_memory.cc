@@ -18,7 +18,7 @@ Range dmabuf_range(const Known& known) {
 
 }  // namespace
 
-Status Link::know(const Known& known) {
+Status Link::register_once(const Known& known) {
   return region_of(known).refused;
 }
 

@@ -89,9 +89,9 @@ Status Loopback::finish(const WaitLimit& limit) {
   return {};
 }
 
-Status Loopback::know(const Known& known) {
-  HETCCL_TRY(in_->know(known));
-  return out_->know(known);
+Status Loopback::register_once(const Known& known) {
+  HETCCL_TRY(in_->register_once(known));
+  return out_->register_once(known);
 }
 
 void Loopback::forget(uint64_t number) {

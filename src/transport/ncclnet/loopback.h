@@ -40,7 +40,7 @@ class Loopback {
   Status finish(const WaitLimit& limit);
 
   /// Registers `known` in both directions, once it is connected. SystemError.
-  Status know(const Known& known);
+  Status register_once(const Known& known);
   void forget(uint64_t number);
 
  private:

@@ -79,7 +79,7 @@ Result<Control::Path> NcclNetTransport::path_to(const PeerId& id, const Address&
                  theirs.network.c_str(), core_->plugin()->name().c_str());
   HETCCL_TRY(reserve(1));
   const size_t device =
-      ncclnet::choose_device(core_->devices(), net::place_of_rank(id.bus), id.self, id.peer);
+      ncclnet::choose_device(core_->devices(), net::locate_rank(id.bus), id.self, id.peer);
   const auto open = [core = core_, peer = id.peer,
                      device](net::Wire wire) -> Result<std::unique_ptr<Channel>> {
     HETCCL_ASSIGN(auto channel, NetChannel::create(peer, device, std::move(wire), core));

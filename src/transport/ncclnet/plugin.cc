@@ -81,7 +81,7 @@ Result<std::vector<Device>> Plugin::devices() const {
     if (code != abi::kSuccess)
       return error(ErrorCode::SystemError, "%s does not tell of its device %d (%s)", path_.c_str(),
                    i, name_of_code(code).c_str());
-    device.place = net::place_of_folder(device.properties.pci_path);
+    device.place = net::locate_folder(device.properties.pci_path);
     devices.push_back(std::move(device));
   }
   return devices;

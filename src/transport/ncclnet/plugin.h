@@ -17,7 +17,7 @@ namespace hetccl::transport::ncclnet {
 struct Device {
   int index = 0;
   Properties properties;
-  net::Place place;
+  net::BusLocation place;
   /// "mlx5_0: 200 Gbit/s, port 1, latency 2.0 us, 1024 connections; memory: host, CUDA".
   [[nodiscard]] std::string describe() const;
 };

@@ -122,7 +122,7 @@ void Connector::serve(Lock& lock) {
       if (ended.empty()) sleep(lock);
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
-      tell_caught([&](const Status& why) {
+      report_exception([&](const Status& why) {
         for (const auto& wait : waits_) wait->outcome = why;
         ended = std::exchange(waits_, {});
       });

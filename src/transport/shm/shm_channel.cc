@@ -21,7 +21,7 @@ void spend(size_t* budget, size_t bytes) {
 // Returns how much of `wanted` to copy now, if `there` bytes are available. A crew copies only
 // whole pieces. That cannot deadlock: if half the ring is empty the writer has room for a piece,
 // otherwise the reader has one to read.
-size_t what_moves(size_t wanted, size_t there) {
+size_t movable_bytes(size_t wanted, size_t there) {
   return there < wanted && wanted > kPieceBytes ? 0 : std::min(wanted, there);
 }
 
@@ -128,7 +128,7 @@ bool ShmChannel::send(size_t* budget) {
       bytes = kHeaderBytes;
     }
     const size_t wanted = channels_->piece_of(sending_.bytes());
-    const size_t piece = what_moves(wanted, out_.room(wanted));
+    const size_t piece = movable_bytes(wanted, out_.room(wanted));
     move(sending_, piece, [&](std::span<std::byte> part) {
       out_.write(part.data(), part.size(), channels_->crew.get());
     });
@@ -156,7 +156,7 @@ bool ShmChannel::receive(size_t* budget) {
       moved = true;
     }
     const size_t wanted = channels_->piece_of(receiving_.bytes());
-    const size_t piece = what_moves(wanted, in_.available(wanted));
+    const size_t piece = movable_bytes(wanted, in_.available(wanted));
     if (!in_.sane()) {
       fail(error(ErrorCode::RemoteError, "rank %d broke the ring of its channel", peer_));
       return true;

@@ -87,7 +87,7 @@ class Acceptor {
     Fd fd;
     net::ListenHandshake handshake;
     net::SocketAddress peer;
-    net::Crowd::Seat seat;  // while it is not proven
+    net::Crowd::Admission seat;  // while it is not proven
     TimePoint since;
     std::shared_ptr<Claim> claim;  // once it is proven
   };

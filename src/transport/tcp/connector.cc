@@ -138,7 +138,7 @@ void Connector::serve() {
     try {
       serve_once();
     } catch (...) {
-      tell_caught([this](const Status& why) {
+      report_exception([this](const Status& why) {
         for (const auto& attempt : std::exchange(attempts_, {})) attempt->connected(why);
       });
     }
@@ -268,12 +268,12 @@ Status Connector::advance_stream(Attempt& attempt, Dial& one, TimePoint now, Tim
     one.handshake.emplace(hello, attempt.expectation.key(), encryption_);
     one.since = now;
   }
-  return shake_hands(one, now, again);
+  return advance_handshake(one, now, again);
 }
 
 // A connection that was closed or answered wrongly is dialled again: it may have met a stranger, or
 // a listener flooded by strangers. Only a peer that has proven itself is believed.
-Status Connector::shake_hands(Dial& one, TimePoint now, TimePoint& again) {
+Status Connector::advance_handshake(Dial& one, TimePoint now, TimePoint& again) {
   const auto state = one.handshake->advance(one.fd.get());
   if (state == net::HandshakeState::Done) one.wire = one.handshake->wire(std::move(one.fd));
   const bool late = now - one.since >= kDialPatience;

@@ -64,7 +64,7 @@ class Connector {
   [[nodiscard]] Status too_late(const Attempt& attempt) const;
   void remind(const Attempt& attempt) const;
   void note_detour(const Attempt& attempt, const Dial& one);
-  static Status shake_hands(Dial& one, TimePoint now, TimePoint& again);
+  static Status advance_handshake(Dial& one, TimePoint now, TimePoint& again);
   static void add_sources(const Attempt& attempt, std::vector<pollfd>& sources);
 
   const std::unique_ptr<Acceptor> acceptor_;

@@ -217,7 +217,7 @@ Io TcpChannel::write(Stream& stream, size_t* budget) {
   if (completed == before) return result;
   sends_completed_.store(completed, std::memory_order_release);
   lock.unlock();
-  tell_engine(stream.share);
+  wake_engine(stream.share);
   return result;
 }
 
@@ -306,7 +306,7 @@ bool TcpChannel::read(Stream& stream, size_t* budget, bool from_socket) {
       std::unique_lock lock(mutex_);
       const bool complete = payload > 0 && count_payload(stream.reading, payload);
       lock.unlock();
-      if (complete) tell_engine(stream.share);
+      if (complete) wake_engine(stream.share);
     }
   }
   if (!failed()) watch(stream);
@@ -332,7 +332,7 @@ bool TcpChannel::begin_message(Stream& stream, bool* news) {
     *news = header.number - completed == recvs_.size() && !next_;
     if (*news) next_ = header.info;
     lock.unlock();
-    if (*news) tell_engine(stream.share);
+    if (*news) wake_engine(stream.share);
     return false;
   }
   auto buffered = header.number < completed
@@ -344,7 +344,7 @@ bool TcpChannel::begin_message(Stream& stream, bool* news) {
     fail(stream.share, buffered.status());
     return false;
   }
-  if (complete) tell_engine(stream.share);
+  if (complete) wake_engine(stream.share);
   stream.parked.reset();
   stream.stalled = false;
   return true;
@@ -435,7 +435,7 @@ void TcpChannel::watch_all(Share& share) {
 }
 
 // Wakes the engine, which does not see the movers' work while it sleeps.
-void TcpChannel::tell_engine(const Share& share) {
+void TcpChannel::wake_engine(const Share& share) {
   if (&share != shares_.front().get()) movers_->engine().ring();
 }
 
@@ -463,7 +463,7 @@ void TcpChannel::fail_without_memory(Share& share) {
     failed_.store(true, std::memory_order_release);
   }
   forget(share);
-  tell_engine(share);
+  wake_engine(share);
 }
 
 void TcpChannel::check_path(TimePoint now, Duration limit) {
@@ -488,7 +488,7 @@ void TcpChannel::check_path(TimePoint now, Duration limit) {
 void TcpChannel::fail(Share& share, Status status) {
   record(std::move(status));
   forget(share);
-  tell_engine(share);
+  wake_engine(share);
 }
 
 void TcpChannel::forget(Share& share) {

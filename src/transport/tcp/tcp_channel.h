@@ -89,7 +89,7 @@ class TcpChannel final : public Channel {
   bool handle_kick(Share& share, size_t* budget);
   void fail_without_memory(Share& share);
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
-  void tell_engine(const Share& share);
+  void wake_engine(const Share& share);
   void watch(Stream& stream);
   void watch_all(Share& share);
   void fail(Share& share, Status status);

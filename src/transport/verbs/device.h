@@ -86,7 +86,7 @@ struct Port {
   const char* gid_reason = "";  ///< why this one was chosen
   uint16_t pkey_index = 0;
   abi::GidEntry gid{};
-  net::Place place;  ///< of its device
+  net::BusLocation place;  ///< of its device
 
   /// "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1/24, the first of v2 and IPv4), MTU 4096, 100 Gbit/s", or
   /// why it is not used.

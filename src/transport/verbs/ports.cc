@@ -172,7 +172,7 @@ void add_ports(const std::shared_ptr<const Api>& api, const Config& config, abi:
     ports.push_back(std::move(port));
     return;
   }
-  const net::Place place = net::place_of_folder(device->ibdev_path + std::string("/device"));
+  const net::BusLocation place = net::locate_folder(device->ibdev_path + std::string("/device"));
   for (uint8_t number = 1; number <= kMostPorts; ++number) {
     abi::PortAttr attr{};
     if (api->query_port(opened.value()->context(), number, &attr) != 0) break;

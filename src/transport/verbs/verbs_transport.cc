@@ -100,7 +100,7 @@ Result<Control::Path> VerbsTransport::path_to(const PeerId& id, const Address& a
                  "no two RDMA ports of the ranks are in networks that reach each other: name "
                  "others with HETCCL_RDMA_DEVICES, or set HETCCL_TRANSPORT=tcp");
   HETCCL_TRY(reserve(1));
-  const net::Place place = net::place_of_rank(id.bus);
+  const net::BusLocation place = net::locate_rank(id.bus);
   for (size_t i = 0; i < ends.own.size(); ++i)
     ends.own[i].distance =
         static_cast<uint8_t>(net::distance_between(place, core_->ports()[i].place));
@@ -152,7 +152,7 @@ void prepare_for_forks(const verbs::Api& api, const Log& log) {
 }
 
 // A rank offers its peers so many ports: the fastest.
-void leave_out_slowest(std::vector<verbs::Port>& ports) {
+void drop_slowest(std::vector<verbs::Port>& ports) {
   std::vector<verbs::Port*> usable;
   for (verbs::Port& port : ports) {
     if (port.unusable.empty()) usable.push_back(&port);
@@ -175,7 +175,7 @@ Result<std::unique_ptr<Transport>> make_verbs_transport(std::shared_ptr<const ve
                                                         const Config& config, const Log& log) {
   prepare_for_forks(*api, log);
   HETCCL_ASSIGN(auto ports, verbs::find_ports(api, config));
-  leave_out_slowest(ports);
+  drop_slowest(ports);
   std::vector<std::string> lines;
   bool excluded = false;
   for (const verbs::Port& port : ports) {
