@@ -21,30 +21,6 @@ std::string vformat(const char* format, va_list arguments) {
 
 }  // namespace
 
-std::string_view code_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::Ok:
-      return "ok";
-    case ErrorCode::InvalidArgument:
-      return "invalid argument";
-    case ErrorCode::InvalidUsage:
-      return "invalid usage";
-    case ErrorCode::SystemError:
-      return "system error";
-    case ErrorCode::InternalError:
-      return "internal error";
-    case ErrorCode::RemoteError:
-      return "remote error";
-    case ErrorCode::Timeout:
-      return "timeout";
-    case ErrorCode::Aborted:
-      return "aborted";
-    case ErrorCode::Unsupported:
-      return "unsupported";
-  }
-  return "unknown error";
-}
-
 Status::Status(ErrorCode code, std::string message) {
   if (code != ErrorCode::Ok) rep_ = std::make_unique<Rep>(Rep{code, std::move(message)});
 }

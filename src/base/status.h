@@ -23,9 +23,6 @@ enum class ErrorCode {
   Unsupported,      ///< not available on this device, type or build
 };
 
-/// Returns a name for error texts, e.g. "invalid argument".
-std::string_view code_name(ErrorCode code);
-
 /// Success, or a code with a message for the user. Success costs one null pointer.
 class [[nodiscard]] Status {
  public:

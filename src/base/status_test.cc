@@ -65,11 +65,5 @@ TEST_CASE("system errors carry errno's text, and long messages are not cut") {
   CHECK(format("%s!", long_text.c_str()) == long_text + "!");
 }
 
-TEST_CASE("every code has a name of its own") {
-  CHECK(code_name(ErrorCode::InvalidArgument) == "invalid argument");
-  CHECK(code_name(ErrorCode::Unsupported) == "unsupported");
-  CHECK(code_name(static_cast<ErrorCode>(99)) == "unknown error");
-}
-
 }  // namespace
 }  // namespace hetccl
