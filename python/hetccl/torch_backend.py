@@ -180,8 +180,9 @@ class Backend:
         as zeros, and has the tensor's size and device."""
         import torch.distributed as dist
 
-        op = dist.ReduceOp.SUM if op is None else op
-        kind, factor = op.__getstate__() if isinstance(op, dist.ReduceOp) else (op, None)
+        whole: Any = dist.ReduceOp  # with its factor; otherwise `op` is one of its kinds
+        given: Any = dist.ReduceOp.SUM if op is None else op
+        kind, factor = given.__getstate__() if type(given) is whole else (given, None)
         factors = (factor, None) if isinstance(factor, float | None) else (None, factor)
         work = _operators().all_reduce_with_residual(
             self.carrier, tensor, residual, int(kind), *factors
