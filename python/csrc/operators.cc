@@ -108,7 +108,8 @@ HetcclBackend::WorkPtr all_reduce_with_residual(const Carrier& carrier, const at
                                                 const at::Tensor& residual, int64_t kind,
                                                 std::optional<double> factor,
                                                 const std::optional<at::Tensor>& factors) {
-  c10d::ReduceOp op(static_cast<c10d::ReduceOp::RedOpType>(kind));
+  c10d::ReduceOp op;
+  op.op_ = static_cast<c10d::ReduceOp::RedOpType>(kind);
   if (factor) op.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(*factor);
   if (factors) op.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(*factors);
   return backend_in(carrier)->all_reduce_with_residual(tensor, residual, op);
