@@ -12,8 +12,8 @@ help:
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
 	@echo "make bench   measure hetccl beside Gloo, MPIs and plain sockets, on one host and over emulated links"
 	@echo "make soak    every case of every test, then half an hour each of random collectives and of serving, with kills: does anything grow?"
-	@echo "make matrix  build and test hetccl against the oldest, the pinned and the newest torch (11 GB)"
-	@echo "make wheels  a wheel for each of these, into dist;   tools/wheel --torch 2.14   for that one"
+	@echo "make matrix  test the wheel beside the oldest, the pinned and the newest torch (11 GB)"
+	@echo "make wheels  one wheel for every supported torch, and an sdist, into dist"
 	@echo "make docs    build the documentation into build/docs"
 	@echo "make lint    formatters, linters and the house rules;   make format   applies the formatters"
 	@echo "make setup   only set up .venv and install hetccl into it;   make clean   removes what was built"
@@ -46,11 +46,11 @@ soak:
 	@.venv/bin/python tests/soak/serving.py $(SERVING_ARGS)
 
 wheels:
-	@tools/setup --system
+	@tools/setup --tools
 	@tools/wheel $(ARGS)
 
 matrix:
-	@tools/setup --system
+	@tools/setup --tools
 	@tools/torch-matrix $(ARGS)
 
 docs: setup

@@ -17,3 +17,17 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/hetcclConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/hetcclConfigVersion.cmake
         DESTINATION ${hetccl_lib}/cmake/hetccl)
+
+# hetccl.pc, for pkg-config; found from its own place, so that the installation can be moved.
+cmake_path(SET hetccl_pc_folder "/${hetccl_lib}/pkgconfig")
+cmake_path(RELATIVE_PATH hetccl_pc_folder BASE_DIRECTORY / OUTPUT_VARIABLE hetccl_pc_folder)
+string(REGEX REPLACE "[^/]+" ".." hetccl_up "${hetccl_pc_folder}")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/hetccl.pc.in ${PROJECT_BINARY_DIR}/hetccl.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/hetccl.pc DESTINATION ${hetccl_pc_folder})
+
+# The sources of adaptors, which are compiled against a vendor's library where that is.
+set(hetccl_adaptors ${CMAKE_INSTALL_DATADIR}/hetccl)
+if(SKBUILD)
+  set(hetccl_adaptors .)
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/adaptors DESTINATION ${hetccl_adaptors} USE_SOURCE_PERMISSIONS)

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build/matrix"
 REQUIREMENTS = ROOT / "tools/requirements.txt"
 NEWEST = "newest"
-# Packages that an environment has besides torch, to build and test hetccl; REQUIREMENTS pins them.
-TOOLS = ("cmake", "ninja", "scikit-build-core", "numpy", "pytest", "pytest-timeout")
+# Packages that an environment has besides torch, to test hetccl; REQUIREMENTS pins them.
+TOOLS = ("numpy", "pytest", "pytest-timeout")
 PIP = ("-m", "pip", "--disable-pip-version-check", "-q")
 
 
@@ -41,6 +42,15 @@ def defaults() -> list[str]:
     """The oldest torch that hetccl supports, the one that CI runs, the newest that there is."""
     oldest = _found(r'^torch = \["torch>=([\d.]+)', ROOT / "pyproject.toml")
     return [oldest, _found(r"^torch==(\S+)$", REQUIREMENTS), NEWEST]
+
+
+def supported() -> list[str]:
+    """Every series of torch that hetccl supports, as pyproject.toml says: 2.11, 2.12, ..."""
+    low, high = (
+        tuple(int(number) for number in _found(pattern, ROOT / "pyproject.toml").split("."))
+        for pattern in (r'^torch = \["torch>=([\d.]+),', r'^torch = \["torch>=[\d.]+,<([\d.]+)"')
+    )
+    return [f"{low[0]}.{minor}" for minor in range(low[1], high[1])]
 
 
 def public(version: str) -> str:
@@ -76,6 +86,20 @@ def resolve(version: str) -> str:
         requirement(version),
     )  # fmt: skip
     return str(json.loads(report)["install"][0]["metadata"]["version"])
+
+
+def package(version: str) -> Path:
+    """The folder of torch `version`'s package, which is enough to build for it: its dependencies,
+    those for CUDA among them, are not installed. Raises UnavailableError."""
+    folder = ENVIRONMENTS / "packages" / version
+    with turn():
+        if not (folder / "stamp").is_file():
+            say(f"unpacking torch {version} into {folder}")
+            shutil.rmtree(folder, ignore_errors=True)
+            target = ("install", "--no-deps", "--no-compile", "--target", folder)
+            _pip(sys.executable, *target, f"torch=={version}")
+            (folder / "stamp").touch()
+    return folder / "torch"
 
 
 def environment(version: str) -> Path:

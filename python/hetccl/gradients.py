@@ -189,7 +189,7 @@ class _Averages:
         if self._residuals is None:
             return _average(bucket.buffer(), self.encoding)
         residual = self._residuals.find(bucket)
-        backend = backend_of(self.encoding)
+        backend: Any = backend_of(self.encoding)
         work: dist.Work = backend.all_reduce_with_residual(
             bucket.buffer(), residual, dist.ReduceOp.AVG
         )

@@ -12,15 +12,11 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 
-def how_to_reinstall(torch_version: str | None) -> str:
-    """The words and the command that install hetccl again, for that torch, or for one to come."""
-    series = ".".join(torch_version.split("+")[0].split(".")[:2]) if torch_version else "VERSION"
-    origin = _direct_url()
-    if (source := _source(origin, series)) is not None:
+def how_to_reinstall() -> str:
+    """The words and the command that build hetccl again, for the torch that is there."""
+    source = _source(_direct_url())
+    if source is not None:
         return f"run: {_command(shlex.quote(source))}"
-    if "archive_info" in origin:
-        wheel = f"dist/hetccl-*+torch{series}-*.whl"
-        return f"run in hetccl's sources: tools/wheel --torch {series} && {_command(wheel)}"
     return f"run in hetccl's sources: {_command('.')}"
 
 
@@ -29,7 +25,7 @@ def commit() -> str | None:
     origin = _direct_url()
     if "vcs_info" in origin:
         return str(origin["vcs_info"]["commit_id"])
-    path = _source(origin, "") if "dir_info" in origin else None
+    path = _source(origin) if "dir_info" in origin else None
     if path is None:
         return None
     try:
@@ -48,19 +44,15 @@ def _command(source: str) -> str:
     return f"{pip} {source}"
 
 
-def _source(origin: dict[str, Any], series: str) -> str | None:
-    """What pip can install again: sources, or the wheel for torch `series` beside this one."""
+def _source(origin: dict[str, Any]) -> str | None:
+    """The sources that pip installed, where it can build them again; None for a wheel."""
     url: str = origin.get("url", "")
     if "vcs_info" in origin:
         return f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    path = Path(unquote(urlparse(url).path))
-    if not url.startswith("file:"):
+    if "dir_info" not in origin or not url.startswith("file:"):
         return None
-    if "dir_info" in origin:
-        return str(path) if (path / "pyproject.toml").is_file() else None
-    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    wheels = sorted(path.parent.glob(f"hetccl-*+torch{series}-{python}-*.whl"))
-    return str(wheels[-1]) if wheels else None
+    path = Path(unquote(urlparse(url).path))
+    return str(path) if (path / "pyproject.toml").is_file() else None
 
 
 def _direct_url() -> dict[str, Any]:

@@ -42,7 +42,7 @@ else:
 """
 # The stream is busy far beyond the deadline of what follows on it.
 SPINS = """
-dist.group.WORLD._get_backend(torch.device(device))._set_default_timeout(timedelta(seconds=2))
+dist.group.WORLD._get_backend(torch.device(device)).set_timeout(timedelta(seconds=2))
 if rank == 0:
     torch.cuda._sleep(int(10 * 1.9e9))
 work = dist.all_reduce(held, async_op=True)

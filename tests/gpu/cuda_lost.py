@@ -78,7 +78,7 @@ def miss(where: Rank) -> None:
     """A rank that does not come: the operation's deadline ends the others' wait."""
     dist.all_reduce(where.full(1, 4))
     backend = dist.group.WORLD._get_backend(where.device)
-    backend._set_default_timeout(timedelta(seconds=2))
+    backend.set_timeout(timedelta(seconds=2))
     if where.rank == where.size - 1:
         time.sleep(8)
         return

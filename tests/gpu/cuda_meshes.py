@@ -1,5 +1,7 @@
 """Groups of some ranks, as splits and device meshes make them, and training over a 2 x 2 mesh."""
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from cuda_ranks import CPU, Rank, raises
@@ -32,6 +34,13 @@ def sum_over(where: Rank, group: dist.ProcessGroup | None, ranks: list[int]) -> 
         assert (tensor == sum(ranks)).all(), (ranks, later)
 
 
+def count_operations(backend: Any) -> int:
+    """The operations that hetccl's backend has begun. Raises where it has not joined yet."""
+    from hetccl.torch_backend import Backend
+
+    return Backend(backend).stats()["operations"]
+
+
 def splits(where: Rank) -> None:
     """split_group, of the default group and of one that was split itself."""
     every = list(range(where.size))
@@ -42,7 +51,7 @@ def splits(where: Rank) -> None:
         return
     assert dist.group.WORLD.bound_device_id == where.device
     backend = dist.group.WORLD._get_backend(where.device)
-    assert backend.stats()["operations"] >= 0, "device_id has connected the default group"
+    assert count_operations(backend) >= 0, "device_id has connected the default group"
     halves = [every[::2], every[1::2]]
     half = dist.split_group(split_ranks=halves)
     sum_over(where, half, halves[where.rank % 2])
@@ -70,7 +79,7 @@ def new_groups(where: Rank) -> None:
         sum_over(where, group, ranks)
         if all(where.devices[rank] != "cpu" for rank in ranks):
             other = dist.new_group(ranks, use_local_synchronization=True)
-            assert other._get_backend(where.device).stats()["operations"] == 0
+            assert count_operations(other._get_backend(where.device)) == 0
         dist.barrier(group)
 
 

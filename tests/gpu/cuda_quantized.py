@@ -62,7 +62,7 @@ def quantized(where: Rank) -> None:
     numbers = torch.full((COUNT,), where.rank + 1, dtype=torch.int32, device=where.device)
     dist.all_reduce(numbers, group=group)
     assert (numbers == where.size * (where.size + 1) // 2).all()
-    backend = group._get_backend(where.device)
+    backend: Any = hetccl.torch_backend.backend_of(group)
     stats, clusters = backend.stats(), len(set(where.labels)) or 1
     if clusters > 1 and where.rank == 0:
         assert stats["cross_bytes_sent"] > 0, stats
@@ -76,7 +76,7 @@ def by_hand(where: Rank) -> None:
     encoding = "int4:64"
     group = dist.new_group(pg_options=hetccl.quantized(wire_gather=encoding, wire_inside=True))
     assert group is not None
-    backend = group._get_backend(where.device)
+    backend: Any = hetccl.torch_backend.backend_of(group)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         own = data(where.rank, COUNT, dtype)
         there = own.to(where.device)
@@ -102,7 +102,7 @@ def feedback(where: Rank) -> None:
 
     group = dist.new_group(pg_options=hetccl.quantized("int4:64"))
     assert group is not None
-    backend: Any = group._get_backend(where.device)
+    backend: Any = hetccl.torch_backend.backend_of(group)
     residual = torch.zeros(COUNT, device=where.device)
     total = torch.zeros(COUNT, dtype=torch.float64)
     exact = torch.zeros(COUNT, dtype=torch.float64)

@@ -38,8 +38,10 @@ def search(where: Rank) -> None:
     torch.cuda.synchronize()
     if where.rank > 0:
         return
-    group: Any = dist.group.WORLD
-    known = json.loads(group._get_backend(where.device).tuning())
+    from hetccl.torch_backend import backend_of
+
+    backend: Any = backend_of(dist.group.WORLD)
+    known = json.loads(backend.tuning())
     tried = [each["setting"] for key in known["keys"] for each in key.get("tried", [])]
     print(f"   {known['rounds']} rounds, {len(tried)} settings", flush=True)
     assert len(tried) > len(known["keys"])

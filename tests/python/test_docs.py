@@ -148,7 +148,7 @@ def test_troubleshooting_quotes_what_the_code_says():
             "compat/**/*.cc",
             "python/**/*.cc",
             "python/**/*.py",
-            "src/CMakeLists.txt",
+            "cmake/requirements.cmake",
         )
         for path in ROOT.glob(pattern)
     ]

@@ -10,7 +10,7 @@ from hetccl import _lib, info_view, machine
 
 DOCUMENT = {
     "version": "1.2.3",
-    "torch_backend": {"available": True, "built_for": "2.13.0+cpu", "torch": "2.13.0+cpu"},
+    "torch_backend": {"available": True, "built_for": ["2.13", "2.14"], "torch": "2.13.0+cpu"},
     "host": "b0/net1",
     "devices": [
         {"available": True, "vendor": "host", "model": "EPYC"},
@@ -44,8 +44,8 @@ def line_with(*words: str, verbose=True) -> str:
 
 def test_version_and_backend_come_first():
     assert shown()[0] == "hetccl 1.2.3"
-    assert shown()[1] == "PyTorch backend: loads, built for torch 2.13.0+cpu"
-    missing = {"available": False, "built_for": None, "torch": None, "reason": "torch is not there"}
+    assert shown()[1] == "PyTorch backend: loads, for torch 2.13, 2.14"
+    missing = {"available": False, "built_for": [], "torch": None, "reason": "torch is not there"}
     assert shown(torch_backend=missing)[1] == "PyTorch backend: not available: torch is not there"
 
 

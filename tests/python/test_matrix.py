@@ -1,8 +1,6 @@
 """tools/wheel and tools/torch-matrix but for the building: versions, names, the table, verdicts."""
 
 import argparse
-import base64
-import hashlib
 import os
 import subprocess
 import sys
@@ -193,62 +191,58 @@ def test_the_verdict(matrix):
         assert matrix.verdict([good, bad], allow_missing=True) == 1
 
 
-METADATA = """Metadata-Version: 2.1
-Name: hetccl
-Version: 0.1.0
-Requires-Dist: typer>=0.19
-Provides-Extra: torch
-Requires-Dist: torch<2.16,>=2.11; extra == "torch"
-
-Version: 7 and Requires-Dist: of the description stay.
-"""
+def test_every_supported_series_gets_a_backend(torches):
+    first, *_, last = torches.supported()
+    pins = (ROOT / "pyproject.toml").read_text()
+    assert first == torches.defaults()[0]
+    major, minor = last.split(".")
+    assert f'torch = ["torch>={first},<{major}.{int(minor) + 1}"]' in pins
 
 
-def built(folder, version="2.13.0+cpu"):
-    info = "hetccl-0.1.0.dist-info"
-    files = {
-        f"{info}/METADATA": METADATA,
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/RECORD": "stale",
-    }
-    if version:
-        files["hetccl/_torch_build.py"] = f'"""Facts."""\n\nTORCH_VERSION = "{version}"\n'
-    return write_wheel(folder / "hetccl-0.1.0-py3-none-any.whl", files)
+def built(folder, series, tags="py3-none-linux_x86_64"):
+    libraries = {f"hetccl/lib/libhetccl_torch-{one}.so": "" for one in series}
+    return write_wheel(folder / f"hetccl-0.1.0-{tags}.whl", {"hetccl/__init__.py": "", **libraries})
 
 
-def test_a_wheel_says_which_torch_it_is_for(tools, tmp_path):
-    wheel = tools["wheel"].relabel(built(tmp_path), "2.13.0+cpu", tmp_path / "dist")
-    assert wheel == tmp_path / "dist/hetccl-0.1.0+torch2.13-py3-none-any.whl"
-    info = "hetccl-0.1.0+torch2.13.dist-info"
-    with zipfile.ZipFile(wheel) as archive:
-        contents = {name: archive.read(name) for name in archive.namelist()}
-    expected = METADATA.replace("Version: 0.1.0", "Version: 0.1.0+torch2.13")
-    expected = expected.replace("torch<2.16,>=2.11;", "torch==2.13.*;")
-    assert contents[f"{info}/METADATA"].decode() == expected
-    *recorded, last = contents[f"{info}/RECORD"].decode().splitlines()
-    assert last == f"{info}/RECORD,,"
-    assert len(recorded) == len(contents) - 1
-    for line in recorded:
-        name, digest, size = line.split(",")
-        raw = base64.urlsafe_b64encode(hashlib.sha256(contents[name]).digest()).decode()
-        assert (digest, size) == (f"sha256={raw.rstrip('=')}", str(len(contents[name])))
+def test_a_wheel_with_the_backends_asked_for_is_good(tools, tmp_path):
+    tools["wheel"].check(built(tmp_path, ["2.11", "2.13"]), ["2.13.0+cpu", "2.11.2"])
 
 
-def test_pip_takes_the_wheel(tools, tmp_path, index):
-    wheel = tools["wheel"].relabel(built(tmp_path), "2.13.0+cpu", tmp_path / "dist")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    target = tmp_path / "target"
-    subprocess.run([*pip, "install", "--no-deps", "-t", target, wheel], check=True, timeout=HANG)
-    assert (target / "hetccl-0.1.0+torch2.13.dist-info/METADATA").is_file()
+@pytest.mark.parametrize("series", [["2.11"], ["2.11", "2.13", "2.14"], []])
+def test_a_wheel_with_other_backends_is_refused(tools, tmp_path, series):
+    with pytest.raises(tools["wheel"].BuildError, match=r"instead of .*2\.11.*2\.13"):
+        tools["wheel"].check(built(tmp_path, series), ["2.13.0+cpu", "2.11.2"])
 
 
-def test_a_build_for_cuda_says_so_in_torch_alone(tools, tmp_path):
-    wheel = tools["wheel"].relabel(built(tmp_path, "2.15.0+cu130"), "2.15.0", tmp_path)
-    assert wheel.name == "hetccl-0.1.0+torch2.15-py3-none-any.whl"
+def test_a_wheel_for_one_python_is_refused(tools, tmp_path):
+    wheel = built(tmp_path, ["2.13"], "cp311-cp311-linux_x86_64")
+    with pytest.raises(tools["wheel"].BuildError, match="for one Python alone"):
+        tools["wheel"].check(wheel, ["2.13.0"])
 
 
-@pytest.mark.parametrize("built_for", ["2.11.0", "2.13.1+cpu", None])
-def test_a_wheel_without_the_right_backend_is_refused(tools, tmp_path, built_for):
-    with pytest.raises(tools["wheel"].BuildError, match=r"no backend for torch 2.13.0\+cpu"):
-        tools["wheel"].relabel(built(tmp_path, built_for), "2.13.0+cpu", tmp_path / "dist")
-    assert not (tmp_path / "dist").exists()
+def test_one_wheel_serves_every_torch_of_the_matrix(torches, matrix, tmp_path, monkeypatch):
+    calls = []
+
+    def run(log, *command):
+        calls.append([str(word) for word in command])
+        if "--quick" in command:
+            (tmp_path / "dist").mkdir()
+            built(tmp_path / "dist", ["2.11", "2.13"])
+        return True
+
+    monkeypatch.setattr(torches, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(matrix, "run", run)
+    wheel = matrix.build(["2.11.2", "2.13.0"])
+    for version in ("2.11.2", "2.13.0"):
+        (tmp_path / version).mkdir()
+        assert matrix.examine(version, Path(f"python-{version}"), wheel).built
+    assert calls[0][2:] == [
+        "--quick",
+        "--torch=2.11.2",
+        "--torch=2.13.0",
+        "--output",
+        str(tmp_path / "dist"),
+    ]
+    assert [call[0] for call in calls if "install" in call] == ["python-2.11.2", "python-2.13.0"]
+    assert all(call[-1] == str(wheel) for call in calls if "install" in call)
+    assert matrix.examine("2.11.2", Path("python"), None).complaints  # no wheel was built

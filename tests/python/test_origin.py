@@ -11,7 +11,6 @@ import pytest
 from hetccl import origin
 
 ROOT = Path(__file__).parents[2]
-PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
 
 
 class Installed:
@@ -27,9 +26,9 @@ class Installed:
 
 @pytest.fixture
 def remedy(monkeypatch):
-    def of(direct_url, torch="2.14.1+cpu"):
+    def of(direct_url):
         monkeypatch.setattr(metadata, "distribution", lambda name: Installed(direct_url))
-        return origin.how_to_reinstall(torch)
+        return origin.how_to_reinstall()
 
     return of
 
@@ -54,23 +53,18 @@ def test_a_folder_with_spaces_is_quoted(remedy, tmp_path):
     assert command(remedy({"url": folder.as_uri(), "dir_info": {}}))[-1] == str(folder)
 
 
-@pytest.mark.parametrize("direct_url", [None, {"url": "file:///gone", "dir_info": {}}])
+@pytest.mark.parametrize(
+    "direct_url",
+    [
+        None,
+        {"url": "file:///gone", "dir_info": {}},
+        {"url": "file:///dist/hetccl-0.1.0-py3-none-linux_x86_64.whl", "archive_info": {}},
+    ],
+)
 def test_where_the_origin_is_unknown_or_gone_it_says_where_to_run(remedy, direct_url):
     text = remedy(direct_url)
     assert text.startswith("run in hetccl's sources: ")
     assert command(text)[-1] == "."
-
-
-def test_a_wheel_for_this_torch_beside_the_present_one_is_taken(remedy, tmp_path):
-    old = tmp_path / f"hetccl-0.1.0+torch2.13-{PYTHON}-{PYTHON}-linux_x86_64.whl"
-    new = tmp_path / f"hetccl-0.1.0+torch2.14-{PYTHON}-{PYTHON}-linux_x86_64.whl"
-    old.touch()
-    (tmp_path / "hetccl-0.1.0+torch2.14-cp27-cp27-linux_x86_64.whl").touch()
-    record = {"url": old.as_uri(), "archive_info": {}}
-    assert "tools/wheel --torch 2.14 && " in remedy(record)
-    assert remedy(record).endswith(" dist/hetccl-*+torch2.14-*.whl")
-    new.touch()
-    assert command(remedy(record))[-1] == str(new)
 
 
 def test_a_repository_is_named_with_its_commit(remedy):
@@ -79,5 +73,5 @@ def test_a_repository_is_named_with_its_commit(remedy):
 
 
 def test_this_installation_names_something_that_pip_can_install():
-    source = Path(command(origin.how_to_reinstall("2.13.0"))[-1])
-    assert source == Path() or (source / "pyproject.toml").is_file() or source.suffix == ".whl"
+    source = Path(command(origin.how_to_reinstall())[-1])
+    assert source == Path() or (source / "pyproject.toml").is_file()

@@ -45,7 +45,7 @@ from hetccl.balance import (  # noqa: E402
 from hetccl.balance.models import add_up, alone  # noqa: E402
 from hetccl.balance.stopwatch import Stopwatch  # noqa: E402
 from hetccl.sharding import PRESETS, shard  # noqa: E402
-from hetccl.torch_backend import extension  # noqa: E402
+from hetccl.torch_backend import seconds_waited  # noqa: E402
 
 EXACT = [name for name, one in PRESETS.items() if not (one.weight_wire or one.gradient_wire)]
 
@@ -270,17 +270,17 @@ def wait_in_a_thread(rank, size):
     waited = []
 
     def meet():
-        before = extension().seconds_waited()
+        before = seconds_waited()
         if rank == 1:
             time.sleep(0.2)
         dist.all_reduce(torch.zeros(1))
-        waited.append(extension().seconds_waited() - before)
+        waited.append(seconds_waited() - before)
 
-    before = extension().seconds_waited()
+    before = seconds_waited()
     thread = threading.Thread(target=meet)
     thread.start()
     thread.join()
-    return extension().seconds_waited() - before, *waited
+    return seconds_waited() - before, *waited
 
 
 def test_waits_of_other_threads_do_not_count(tmp_path):

@@ -10,6 +10,8 @@ from torch_ranks import run
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
+from hetccl.torch_backend import backend_of  # noqa: E402
+
 FP8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [
@@ -294,10 +296,11 @@ def groups_and_objects(rank, size):
     outs, ins = [torch.empty(1), torch.empty(2)], [torch.ones(4), torch.full((8,), 2.0)]
     default.reduce_scatter_tensor_coalesced(outs, ins).wait()
     assert [outs[0].tolist(), outs[1].tolist()] == [[4.0], [8.0, 8.0]]
-    stats = default._get_backend(torch.device("cpu")).stats()
+    backend = backend_of(default)
+    stats = backend.stats()
     assert stats["operations"] > 0
-    assert "clusters" in default._get_backend(torch.device("cpu")).topology()
-    assert '"mode":"off"' in default._get_backend(torch.device("cpu")).tuning()
+    assert "clusters" in backend.topology()
+    assert '"mode":"off"' in backend.tuning()
     return stats["cross_bytes_sent"]
 
 

@@ -192,7 +192,7 @@ def time_out(rank, size):
     else:
         work.wait()  # late is not dead
         assert time.monotonic() - start < PROMPT
-    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=1))
+    group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=1))
     if rank == 0:
         with pytest.raises(dist.DistBackendError, match=r"rank.*1"):
             dist.all_reduce(torch.ones(10))
@@ -255,7 +255,7 @@ MOST_MESSAGES = 1024  # of one communicator that are in flight; the next waits f
 
 def overfill(rank, size):
     group = dist.distributed_c10d._get_default_group()
-    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(minutes=10))
+    group._get_backend(torch.device("cpu")).set_timeout(timedelta(minutes=10))
     if rank > 0:
         if rank == 1:
             dist.send(torch.ones(1), dst=0)
@@ -292,7 +292,7 @@ def test_abort_reaches_a_call_that_waits_for_room(tmp_path):
 
 def leave(rank, size):
     group = dist.distributed_c10d._get_default_group()
-    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(minutes=10))
+    group._get_backend(torch.device("cpu")).set_timeout(timedelta(minutes=10))
     if rank == 1:
         with pytest.raises(dist.DistBackendError, match="rank 0"):
             dist.recv(torch.empty(1), src=0)

@@ -108,7 +108,7 @@ def works(rank, size):
 
     late = dist.new_group()
     if rank == 0:
-        late._get_backend(CPU)._set_default_timeout(timedelta(seconds=1))
+        late._get_backend(CPU).set_timeout(timedelta(seconds=1))
         work = dist.all_reduce(torch.ones(4), group=late, async_op=True)
         assert WorkResult(work.get_future_result().wait()) == WorkResult.TIMEOUT
         with pytest.raises(dist.DistBackendError, match="rank 1"):

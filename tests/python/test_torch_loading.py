@@ -10,6 +10,7 @@ import pytest
 from patience import HANG
 
 torch = pytest.importorskip("torch")
+from hetccl.torch_backend import libraries  # noqa: E402
 
 
 def python(code, **env):
@@ -34,8 +35,9 @@ t = torch.ones(3); dist.all_reduce(t); print(t.tolist())
     [
         "import hetccl; import torch, torch.distributed as dist",
         "import torch, torch.distributed as dist; import hetccl",
-        # By entry point alone, which does not load the extension before a group is made.
-        "import torch, torch.distributed as dist, sys; assert 'hetccl._torch' not in sys.modules",
+        # By entry point alone, which does not load the library before a group is made.
+        "import torch, torch.distributed as dist; assert 'hetccl_torch' not in "
+        "open('/proc/self/maps').read()",
     ],
 )
 def test_registers(imports):
@@ -72,31 +74,69 @@ with hetccl.Communicator(hetccl.unique_id(), 0, 1) as comm:
 """
 
 
-def test_a_wheel_for_another_torch(tmp_path):
+def copy_package(folder, keep):
+    """A copy of the package with the libraries for torch that `keep` renames, and no others."""
     import hetccl
 
-    package = tmp_path / "hetccl"
-    shutil.copytree(Path(hetccl.__file__).parent, package)
-    record = package / "_torch_build.py"
-    assert torch.__version__ in record.read_text()
-    record.write_text('TORCH_VERSION = "2.9.1+cpu"')
+    package = folder / "hetccl"
+    ignore = shutil.ignore_patterns("libhetccl_torch-*", "__pycache__")
+    shutil.copytree(Path(hetccl.__file__).parent, package, ignore=ignore)
+    (library,) = [
+        path for series, path in libraries().items() if torch.__version__.startswith(series)
+    ]
+    for series in keep:
+        shutil.copy(library, package / "lib" / f"libhetccl_torch-{series}.so")
+    return package
+
+
+def test_a_wheel_for_other_torches(tmp_path):
+    copy_package(tmp_path, ["2.10", "2.9"])
     warned, raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path)).splitlines()
     for text in (warned, raised):
-        assert f"built for torch 2.9.1+cpu, but this is torch {torch.__version__}" in text
+        assert f"built for torch 2.9, 2.10, but this is torch {torch.__version__}" in text
+        assert f"{sys.executable} -m pip install torch==2.10.*" in text
         assert "-m pip install --force-reinstall --no-deps " in text
         assert not text.endswith(" hetccl")  # no package index has it
 
 
-def test_a_wheel_without_the_backend(tmp_path):
-    import hetccl
+def test_of_several_libraries_the_one_for_this_torch_is_loaded(tmp_path):
+    series = ".".join(torch.__version__.split(".")[:2])
+    package = copy_package(tmp_path, ["2.9", series, "99.1"])
+    for other in ("2.9", "99.1"):
+        (package / "lib" / f"libhetccl_torch-{other}.so").write_text("not a library")
+    code = f"import torch, torch.distributed as dist; import hetccl\n{SINGLE}"
+    assert python(code, PYTHONPATH=str(tmp_path)) == "[1.0, 1.0, 1.0]"
 
-    package = tmp_path / "hetccl"
-    ignore = shutil.ignore_patterns("_torch.*", "_torch_build.py", "__pycache__")
-    shutil.copytree(Path(hetccl.__file__).parent, package, ignore=ignore)
+
+def test_a_library_that_does_not_load(tmp_path):
+    series = ".".join(torch.__version__.split(".")[:2])
+    package = copy_package(tmp_path, [series])
+    (package / "lib" / f"libhetccl_torch-{series}.so").write_text("not a library")
+    raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path)).splitlines()[-1]
+    assert raised.startswith(
+        f"hetccl's PyTorch backend (libhetccl_torch-{series}.so) does not load"
+    )
+    assert "-m pip install --force-reinstall --no-deps " in raised
+
+
+def test_a_wheel_without_the_backend(tmp_path):
+    copy_package(tmp_path, [])
     raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path))  # and has not warned
     assert raised.startswith("hetccl was installed without its PyTorch backend")
     assert "-m pip install --force-reinstall --no-deps " in raised
     assert not raised.endswith(" hetccl")
+
+
+GLOO = """
+import torch.distributed as dist, hetccl
+dist.init_process_group("hetccl", store=dist.HashStore(), rank=0, world_size=1)
+gloo = dist.new_group(backend="gloo")._get_backend(torch.device("cpu"))
+print(hasattr(gloo, "perform_nocolor_split"), type(gloo.options).__name__)
+"""
+
+
+def test_backends_of_others_get_no_attributes_of_ours():
+    assert python(f"import torch\n{GLOO}") == "False _Options"
 
 
 def test_autoload_never_raises(monkeypatch):

@@ -185,7 +185,7 @@ def test_any_source(labels, tmp_path):
 
 
 def unasked(rank, size):
-    dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=1))
+    dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=1))
     if rank == 0:
         with pytest.raises(dist.DistBackendError, match=r"from any rank timed out.*no rank has se"):
             dist.recv(torch.empty(3))
@@ -228,7 +228,7 @@ def test_refusals(tmp_path):
 def nobody_sends(rank, size):
     group = dist.new_group()
     if rank == 0:  # the first to lose patience
-        group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=2))
+        group._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=2))
         begin = time.monotonic()
         with pytest.raises(dist.DistBackendError, match="rank 1 has not sent it"):
             dist.recv(torch.ones(4), 1, group)

@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
+from hetccl.torch_backend import backend_of  # noqa: E402
+
 COUNT = 64_000
 
 
@@ -31,7 +33,7 @@ def check_close(got, exact, bound):
 
 def collectives(rank, size):
     group = dist.new_group(pg_options=hetccl.quantized("int8", "int4:64"))
-    backend = group._get_backend(torch.device("cpu"))
+    backend = backend_of(group)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         inputs = [data(r, dtype).double() for r in range(size)]
         exact, own, part = torch.stack(inputs).sum(0), data(rank, dtype), COUNT // size
@@ -109,7 +111,7 @@ def gradients(rank, size):
 def feedback(rank, size):
     """The rounding errors of one call are added in the next."""
     group = dist.new_group(pg_options=hetccl.quantized("int4"))
-    backend = group._get_backend(torch.device("cpu"))
+    backend = backend_of(group)
     calls, own = 8, data(rank, torch.float32)
     exact = torch.stack([data(r, torch.float32).double() for r in range(size)]).mean(0)
     residual, total = torch.zeros_like(own), torch.zeros(COUNT, dtype=torch.float64)
@@ -122,6 +124,10 @@ def feedback(rank, size):
             once = (tensor.double() - exact).abs().max()
     check_alike(tensor)
     assert (total / calls - exact).abs().max() < 2.1 * once / calls
+    for factor in (0.5, torch.full((1,), 0.5)):
+        ones, premul = torch.ones(COUNT), dist._make_nccl_premul_sum(factor)
+        backend.all_reduce_with_residual(ones, torch.zeros(COUNT), premul).wait()
+        assert (ones - size / 2).abs().max() < 0.1
     for error, text, bad in (
         (ValueError, "residual has 3 elements, but must have 64000", torch.zeros(3)),
         (TypeError, "residual", residual.double()),
@@ -220,7 +226,7 @@ def inside_one_cluster(rank, size):
 def by_hand(rank, size):
     """Encoding and decoding gives the bits that an encoded all-gather gives."""
     group = dist.new_group(pg_options=hetccl.quantized(wire_gather="e4m3:128", wire_inside=True))
-    backend = group._get_backend(torch.device("cpu"))
+    backend = backend_of(group)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         own = data(rank, dtype)
         codes = torch.empty(hetccl.encoded_bytes(COUNT, "e4m3:128"), dtype=torch.uint8)
@@ -239,7 +245,7 @@ def by_hand(rank, size):
 
 
 def refused_by_hand(rank, size):
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend = backend_of(dist.group.WORLD)
     tensor, codes = torch.ones(256), torch.empty(260, dtype=torch.uint8)
     for error, text, make in (
         (TypeError, "wire is 8, but must be a text", lambda: hetccl.quantized(8)),

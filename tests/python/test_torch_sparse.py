@@ -116,7 +116,7 @@ def test_refusals(tmp_path):
 
 def late(rank, size):
     one = torch.eye(4).to_sparse()
-    dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(seconds=1))
+    dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(timedelta(seconds=1))
     if rank == 1:
         wait_for("time is up")
         return

@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
+from hetccl.torch_backend import Backend, _join  # noqa: E402
+
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 BOUND = torch.device("cpu", 0)
 
@@ -168,13 +170,11 @@ def options_of(store, rank, ranks, name):
 
 def make_group(rank, size, store, bound):
     """As torch makes a default group: bound to a device on the ranks in `bound`."""
-    from hetccl import torch_backend
-
     group = dist.ProcessGroup(store, rank, size)
     if rank in bound:
         group.bound_device_id = BOUND
     options = options_of(store, rank, list(range(size)), "made")
-    backend = torch_backend._registry().create(options, None, None)
+    backend = _join(options)
     group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
     group._register_backend(CPU, dist.ProcessGroup.BackendType.CUSTOM, backend)
     group._set_group_name("made")
@@ -186,8 +186,6 @@ def make_group(rank, size, store, bound):
 
 def two_ways(rank, size):
     """Ranks 0 and 1 split, as with a device_id; 2 and 3 make new groups, as without."""
-    from hetccl import torch_backend
-
     store = dist.PrefixStore("made", dist.distributed_c10d._get_default_store())
     group, backend = make_group(rank, size, store, bound=(0, 1))
     for round in range(2):
@@ -197,7 +195,7 @@ def two_ways(rank, size):
                 child = group.split_group(mine, group_name=f"{round}{mine}")
             else:
                 options = options_of(dist.HashStore(), rank, mine, "another name")
-                child = torch_backend._registry().create(options, None, backend)
+                child = _join(options, None, Backend(backend))
             assert (child.rank(), child.size()) == (mine.index(rank), len(mine))
             tensor = torch.full((9,), float(rank + round))
             child.allreduce([tensor]).wait()
@@ -214,7 +212,7 @@ def test_ranks_that_take_two_ways_meet(tmp_path):
 def all_bound(rank, size):
     store = dist.PrefixStore("made", dist.distributed_c10d._get_default_store())
     group, backend = make_group(rank, size, store, bound=range(size))
-    assert backend.stats()["operations"] == 0  # it is joined
+    assert Backend(backend).stats()["operations"] == 0  # it is joined
     half = group.split_group([0, 1] if rank < 2 else [2, 3], group_name=f"half{rank // 2}")
     assert total(half, rank) == 1 if rank < 2 else 5
     dist.barrier()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hetccl.torch_backend import extension
+from hetccl.torch_backend import seconds_waited
 
 
 def synchronize(device: torch.device) -> None:
@@ -65,7 +65,7 @@ class Stopwatch:
 
     def _read(self) -> Any:
         if self._device.type == "cpu":
-            return time.perf_counter() - extension().seconds_waited()
+            return time.perf_counter() - seconds_waited()
         make_event: Any = torch.cuda.Event
         event = make_event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))

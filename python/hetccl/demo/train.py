@@ -48,7 +48,8 @@ def cross_bytes(backend: str) -> int | None:
     if backend != "hetccl":
         return None
     group: Any = dist.distributed_c10d._get_default_group()
-    mine = group._get_backend(torch.device("cpu")).stats()["cross_bytes_sent"]
+    own: Any = torch_backend.backend_of(group)
+    mine = own.stats()["cross_bytes_sent"]
     total = torch.tensor([mine], dtype=torch.int64)
     dist.all_reduce(total)
     return int(total.item())
@@ -59,7 +60,8 @@ def topology_of(backend: str) -> str | None:
     if backend != "hetccl":
         return None
     group: Any = dist.distributed_c10d._get_default_group()
-    graph: str = group._get_backend(torch.device("cpu")).topology()
+    own: Any = torch_backend.backend_of(group)
+    graph: str = own.topology()
     return graph
 
 
