@@ -163,7 +163,7 @@ def look_late(sender, _):
 
 def test_what_there_is_may_take_a_tenth_of_a_long_deadline(monkeypatch):
     monkeypatch.setattr(choice, "_LOOKING", 0.01)
-    monkeypatch.setattr(choice, "_tell", look_late)
+    monkeypatch.setattr(choice, "_send_facts", look_late)
     with pytest.raises(choice.LookingError, match=r"within 0\.01 s"):
         choice.look()
     assert choice.look({}, HANG) == {"version": "1"}

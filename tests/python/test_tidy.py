@@ -36,6 +36,7 @@ def copy(tmp_path_factory) -> Path:
         "tools/tidy", "tools/setup", "CMakeLists.txt", "pyproject.toml",
         "python/hetccl/__init__.py", "include/hetccl/types.h",
         "src/base/config.cc", "src/base/clock.h", "docs/settings.md",
+        "docs/pictures/rooms.svg",
     )  # fmt: skip
     for name in files:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -178,6 +179,18 @@ def test_versions_must_agree(copy):
         page.write_text(text)
     assert status == 1
     assert "pyproject.toml: its version" in found
+
+
+def test_the_picture_of_the_rooms_shows_their_arrows(copy):
+    picture = copy / "docs/pictures/rooms.svg"
+    text = picture.read_text()
+    picture.write_text(text.replace("plan may use topology", "plan may use verify"))
+    try:
+        status, found = tidy(copy)
+    finally:
+        picture.write_text(text)
+    assert status == 1
+    assert "what it shows of plan is not ARROWS" in found
 
 
 def test_settings_must_be_documented(copy):
