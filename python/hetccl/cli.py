@@ -102,8 +102,9 @@ def info(
     """Show hetccl's version, its PyTorch backend, what was found on this machine, and settings."""
     if pid is not None:
         return _show_nccl_of(pid)
-    from hetccl import _lib, info_view, torch_backend
+    from hetccl import _lib, info_view, torch_backend, wheels
 
+    wheels.load_nccl()
     found = {"version": _version(), "torch_backend": torch_backend.state()}
     document = {**found, **json.loads(_lib.info())}
     if as_json:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hetccl import _groups, _lib
+from hetccl import _groups, _lib, wheels
 from hetccl._elements import pack
 from hetccl._lib import Residence, Result
 from hetccl._memory import DATA_TYPES, FOREIGN_DEVICE, Memory, check_codes, check_tag, read_residual
@@ -66,6 +66,8 @@ class Communicator:
         self._comm = ctypes.c_void_p()
         self._place: tuple[int, int] | None = (rank, size)
         self._on_host = device in (None, "", "host")
+        if device and device.startswith("cuda"):
+            wheels.load_nccl()
         major, minor, patch = _lib.version()
         config = _lib.Config(
             size=ctypes.sizeof(_lib.Config),
