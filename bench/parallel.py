@@ -3,7 +3,7 @@
     python bench/parallel.py [--steps 6] [--batch 48] [--rate 100mbit] [--json FILE]
     python bench/parallel.py --gpus 4 [--batch 64] ...
 
-Six ranks on two emulated hosts: control groups give two on the first host twice as much of a
+Six ranks on two emulated hosts: control groups give two on the first host three times as much of a
 processor as each of four on the second. Or two or four GPUs of this machine, as two clusters. The
 ranks measure a layer, the head and their links; `hetccl.parallel` plans and predicts, and each
 strategy is trained. A machine with other work measures that work: run it alone.
@@ -64,8 +64,8 @@ def run(options: argparse.Namespace, case: str, **env: str) -> dict[str, Any]:
         if options.gpus:
             given["GPUS"] = str(options.gpus)
         else:
-            slow = 0.4 if len(os.sched_getaffinity(0)) > 4 else 0.2
-            given["PROCESSORS"] = json.dumps([slow * (2 - host) for host in options.hosts])
+            slow = 0.3 if len(os.sched_getaffinity(0)) > 4 else 0.15
+            given["PROCESSORS"] = json.dumps([slow * (3 - 2 * host) for host in options.hosts])
             given["HETCCL_CARD_MBPS"] = f"{INTERFACE}={options.mbps}"
         argvs = [[sys.executable, str(HERE / "parallel_worker.py")]] * len(options.hosts)
         said = run_ranks(place, argvs, options.hosts, given, 600, case)
@@ -84,7 +84,9 @@ def describe(found: dict[str, Any]) -> tuple[Model, Site]:
             "head_flops": LAYER_FLOPS * statistics.median(ratios),
         }
     )  # fmt: skip
-    return model, read_site(found["topology"], bandwidths=found["rates"], profiles=layers)
+    return model, read_site(
+        found["topology"], bandwidths=found["rates"], profiles=layers, times=found["reduces"]
+    )
 
 
 def choose_across_hosts(model: Model, site: Site, batch: int) -> dict[str, Price]:

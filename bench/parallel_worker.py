@@ -29,6 +29,7 @@ from hetccl.parallel import (
     Strategy,
     measure,
     measure_links,
+    measure_reduces,
     measure_split,
     read_topology,
 )
@@ -76,6 +77,7 @@ def measure_all(rows: int, device: torch.device) -> dict[str, object]:
         "layer": [one.to_values() for one in measure(block().to(device), sample, rows)],
         "head": [one.to_values() for one in measure(head().to(device), sample, rows)],
         "rates": measure_links((32 if GPUS else 2) << 20, device),
+        "reduces": measure_reduces(device=device),
         "topology": read_topology(),
         "shape": {
             "layers": SHAPE.layers, "hidden": SHAPE.width, "heads": SHAPE.heads,

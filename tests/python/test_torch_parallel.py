@@ -23,6 +23,7 @@ from hetccl.parallel import (  # noqa: E402
     Strategy,
     measure,
     measure_links,
+    measure_reduces,
     measure_split,
     model_of,
     plan,
@@ -285,7 +286,10 @@ def measured(rank, size):
     split = measure_split(layer, torch.randn(1, LENGTH, WIDTH, dtype=torch.float64), 2)
     assert all(parameter.grad is None for parameter in layer.parameters())
     rates = measure_links(1 << 16)
-    site = read_site(read_topology(), bandwidths=rates, profiles=profiles)
+    reduces = measure_reduces(1 << 16)
+    assert [size for size, _ in reduces] == [1 << 12, 1 << 16]
+    site = read_site(read_topology(), bandwidths=rates, profiles=profiles, times=reduces)
+    assert site.times == tuple(reduces)
     shape = {"layers": 4, "hidden": WIDTH, "heads": 1, "vocabulary": WORDS, "sequence": LENGTH}
     given = {**shape, "layer_flops": 1e6, "type_bytes": 8, "split_backward": split}
     made = plan(model_of(given), site, 12)

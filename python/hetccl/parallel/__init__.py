@@ -12,7 +12,13 @@ from hetccl.parallel.sites import Site, read_site, read_times
 from hetccl.parallel.strategies import Stage, Strategy
 
 if TYPE_CHECKING:
-    from hetccl.parallel.measure import measure, measure_links, read_topology
+    from hetccl.parallel.measure import (
+        measure,
+        measure_links,
+        measure_reduces,
+        measure_split,
+        read_topology,
+    )
     from hetccl.parallel.pipeline import Pipeline
 
 __all__ = [
@@ -27,6 +33,7 @@ __all__ = [
     "Strategy",
     "measure",
     "measure_links",
+    "measure_reduces",
     "measure_split",
     "model_of",
     "plan",
@@ -41,6 +48,7 @@ _NEED_TORCH = {
     "Pipeline": "pipeline",
     "measure": "measure",
     "measure_links": "measure",
+    "measure_reduces": "measure",
     "measure_split": "measure",
     "read_topology": "measure",
 }

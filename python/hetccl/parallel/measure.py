@@ -122,6 +122,25 @@ def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> di
     return rates
 
 
+def measure_reduces(
+    size: int = 32 << 20, device: torch.device | str = "cpu"
+) -> list[tuple[int, float]]:
+    """Returns bytes and seconds of all-reduces of all ranks, the slowest rank's, for `read_site`.
+
+    Of `size` bytes, by default as many gradients as a `Pipeline` adds up in one call, and of a 16th
+    of them. All ranks get them. Collective.
+    """
+    found = []
+    for part in (size // 16, size):
+        buffer = torch.ones(max(part // 4, 1), device=device)
+
+        def reduce(buffer: torch.Tensor = buffer) -> None:
+            dist.all_reduce(buffer)
+
+        found.append((buffer.nbytes, max(gather(_time(reduce, buffer)))))
+    return found
+
+
 def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
     """Bytes/s of a rank with others of one host and cluster; None on other ranks."""
     if len(ranks) < 2:

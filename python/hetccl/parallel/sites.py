@@ -54,8 +54,8 @@ class Site:
     `inside` is bytes/s of a rank to others of its host; `network` and `crossing` are bytes/s of a
     host, each way, to hosts of the same cluster and of other ones: 0 is unknown. `between` is
     bytes/s of a rank to ranks of other clusters on its host. `latency` is the seconds of a message.
-    `times` are bytes and seconds of all-reduces of all ranks together, as `hetccl tune` has
-    measured them.
+    `times` are bytes and seconds of all-reduces of all ranks together, as `hetccl tune` or
+    `measure_reduces` has measured them.
     """
 
     clusters: tuple[tuple[int, ...], ...]
@@ -184,7 +184,7 @@ def read_times(path: Path, site: Site) -> Site:
 def _check_rate(what: str, rate: object) -> float:
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not is_number or not 0 < rate <= _MOST_RATE:  # type: ignore[operator]
-        raise ParallelError(f"{what}={str(rate)[:40]} is no rate: give a number above 0")
+        raise ParallelError(f"{what}={str(rate)[:40]} is no rate and no time: give a number above 0")
     return float(rate)  # type: ignore[arg-type]
 
 
@@ -215,6 +215,7 @@ def read_site(
     bandwidths: Mapping[str, float] | None = None,
     latency: float = _LATENCY,
     profiles: Sequence[Profile] = (),
+    times: Sequence[tuple[int, float]] = (),
 ) -> Site:
     """The site of a topology file's content, or of what `Communicator.topology` returns.
 
@@ -222,7 +223,8 @@ def read_site(
     (bytes) are by rank, or by the number of the cluster; by default the kind of device decides.
     `bandwidths` are bytes/s by level: "host" of a rank inside its host, "between" of a rank to
     other clusters on its host, "cluster" and "all" of a host to other hosts
-    of its cluster and of other clusters. Raises ParallelError for what means nothing or is unknown,
+    of its cluster and of other clusters. `times` are bytes and seconds of all-reduces of all ranks,
+    which `measure_reduces` returns. Raises ParallelError for what means nothing or is unknown,
     HetcclError for a wrong topology.
     """
     described = dict(topology)
@@ -248,6 +250,8 @@ def read_site(
         if level not in LEVELS:
             raise ParallelError(f"bandwidths: {level!r} is no level: give {', '.join(LEVELS)}")
         _check_rate(f"bandwidths: {level}", rate)
+    for size, seconds in times:
+        _check_rate(f"times: {size} bytes", seconds)
     names = found.hosts
     numbers = {host: number for number, host in enumerate(names)}
     network = tuple(rates.get("cluster", networks[host]) for host in names)
@@ -261,6 +265,7 @@ def read_site(
         tuple(rates.get("host", kind.host * 1e9) for kind in kinds),
         network, crossing, tuple(names.values()),
         tuple(rank.model or rank.vendor for rank in found.ranks), latency,
+        times=tuple(sorted((int(size), seconds) for size, seconds in times)),
         between=rates.get("between", _HOST_COPY), profiles=tuple(profiles),
     )  # fmt: skip
 
