@@ -1,7 +1,7 @@
 // The binary interface of NCCL's net plug-ins, versions 8 to 12, declared here so that building
-// needs nothing of NCCL. The fields have the same places in every version; functions and properties
-// Each table of a plug-in ends with functions that this transport neither calls nor declares.
-// tests/ncclnet/abi_test.cc compares sizes and offsets with those of NVIDIA's headers.
+// needs nothing of NCCL. Fields have the same places in every version; functions and properties
+// differ. Each table of a plug-in ends with functions that this transport neither calls nor
+// declares. tests/ncclnet/abi_test.cc compares sizes and offsets with those of NVIDIA's headers.
 #pragma once
 
 #include <cstddef>
