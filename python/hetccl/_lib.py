@@ -379,7 +379,9 @@ TEXTS: dict[str, list[Any]] = {"hetcclGetErrorString": [c_int], "hetcclGetLastEr
 
 
 class HetcclError(RuntimeError):
-    """A call of hetccl failed. ``result`` says how; the text says what, where and what to do."""
+    """A call of hetccl failed. ``result`` is the code; the text says what happened, where, and what
+    to do.
+    """
 
     def __init__(self, result: Result, text: str) -> None:
         super().__init__(text)
@@ -444,7 +446,7 @@ def version() -> tuple[int, int, int]:
 
 
 def unique_id() -> bytes:
-    """Where the ranks of one communicator meet, with the secret that admits them.
+    """Returns an id by which the ranks of one communicator meet, with the secret that admits them.
 
     Carry it to every rank by a channel that nobody else can read. This process must live as long
     as the communicator.
@@ -473,7 +475,7 @@ def encoded_bytes(count: int, encoding: str) -> int:
 
 
 def info() -> str:
-    """What this machine offers, as JSON."""
+    """Returns JSON that describes what this machine offers."""
     return _text_of("hetcclGetInfo")
 
 
@@ -543,7 +545,7 @@ def compare_times(tried: list[float], beside: list[float]) -> tuple[float, float
 
 
 def _text_of(name: str, *arguments: Any) -> str:
-    """What a function whose last argument is the text's place says."""
+    """Returns the text that a function writes to its last argument."""
     text = c_char_p()
     library().call(name, *arguments, ctypes.byref(text))
     return (text.value or b"{}").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What a communicator counts."""
+"""Counters of a communicator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What options of several commands take: the same names of types, operators and calls."""
+"""Options that several commands share: the same names of types, operators and calls."""
 
 from __future__ import annotations
 

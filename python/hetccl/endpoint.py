@@ -60,7 +60,7 @@ def _ms(seconds: float | None, never: int = 0) -> int:
 
 
 def _text(name: str, handle: c_void_p) -> str:
-    """What a function copies that is asked for the length first."""
+    """Returns the text of a function that is first asked for the text's length."""
     size = c_size_t()
     while True:
         library().call(name, handle, None, ctypes.byref(size))

@@ -40,7 +40,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_own(path: Path, most: int) -> bytes:
-    """At most `most` bytes of a regular file of this user's. Raises OSError where it is none."""
+    """Reads at most `most` bytes of a regular file of this user. Raises OSError if it is none."""
     # Without O_NONBLOCK a FIFO would hold the process up.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:

@@ -36,7 +36,7 @@ class Launcher:
 
 
 def find_launcher() -> Launcher | None:
-    """What mpiexec or mpirun in PATH says that it is; None where there is none."""
+    """Returns the name that mpiexec or mpirun in PATH gives itself; None if there is none."""
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return None
@@ -84,7 +84,9 @@ def describe_rules(
 
 
 def _server(algorithm: str) -> str:
-    """Who serves calls by an algorithm of the rules: "device, 4 streams" is "hetccl, 4 streams"."""
+    """Returns who serves calls by an algorithm of the rules: "device, 4 streams" is "hetccl, 4
+    streams".
+    """
     name, comma, options = algorithm.partition(",")
     known = {"device": "hetccl", "alpha": "MPI, by leaders"}
     return known.get(name, "MPI") + comma + options

@@ -1,4 +1,6 @@
-"""Where hetccl was installed from, and so how to install it again: no package index has it."""
+"""Finds the source from which hetccl was installed, to say how to install it again: no package
+index has it.
+"""
 
 from __future__ import annotations
 

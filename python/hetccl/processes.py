@@ -1,4 +1,4 @@
-"""The ranks of a command as processes of this machine, where no launcher starts them."""
+"""Starts the ranks of a command as processes of this machine, if no launcher starts them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GRACE, _GRACE_BEFORE_MEETING = 10.0, 3.0
 
 
 class Attendance:
-    """Which forked ranks have met the others: written by the ranks, read by their launcher."""
+    """Records which forked ranks have met the others. Ranks write it, their launcher reads it."""
 
     def __init__(self, ranks: int) -> None:
         self._met = mmap.mmap(-1, ranks)  # shared with children
@@ -39,7 +39,7 @@ class Attendance:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a rank's process ended."""
+    """The way in which a rank's process ended."""
 
     status: int  # as subprocess has it: negative for a signal
     killed: bool = False  # by us, since it did not end in time

@@ -1,4 +1,4 @@
-"""How the ranks of a job find each other: they all need rank 0's unique id."""
+"""Brings the ranks of a job together: all of them need rank 0's unique id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the shares of a running job change, and to what."""
+"""Decides when the shares of a running job change, and to which values."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def _largest_within(profile: Profile, time: float, limit: int, accumulation: int
 def _fill(
     ranks: tuple[Profile, ...], limits: list[int], shares: list[int], batch: int, accumulation: int
 ) -> None:
-    """Gives what is left of the batch, one sample at a time, to the rank that is done first."""
+    """Gives the rest of the batch, one sample at a time, to the rank that would finish first."""
 
     def next_time(rank: int) -> float:
         return _time(ranks[rank], shares[rank] + 1, accumulation)

@@ -1,4 +1,4 @@
-"""How long one rank computes for a micro-batch."""
+"""Profiles: how long one rank computes for a micro-batch of each size."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Profile:
 
     @classmethod
     def from_values(cls, values: Any) -> Profile:
-        """Reads what `to_values` gave. Raises BalanceError for anything else."""
+        """Reads the result of `to_values`. Raises BalanceError for anything else."""
         try:
             seconds = tuple((_integer(size), float(time)) for size, time in values["seconds"])
             most = values.get("most")

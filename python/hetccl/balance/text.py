@@ -13,7 +13,7 @@ from hetccl.units import counted, duration
 
 
 def show(plan: Plan, console: Console | None = None) -> None:
-    """Prints the share of each rank and why it is that."""
+    """Prints the share of each rank, with the reason for it."""
     console = console or Console()
     for line in explain(plan):
         console.print(line, highlight=False, soft_wrap=True)

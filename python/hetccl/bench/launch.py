@@ -23,7 +23,7 @@ from hetccl.rendezvous import exchange
 
 @dataclass(frozen=True)
 class Job:
-    """Where and how a benchmark runs."""
+    """The ranks of a benchmark: where they run, and how they are started."""
 
     options: Options
     clusters: int = 1  # to split the ranks into, besides what the machine makes of them

@@ -1,4 +1,4 @@
-"""The operations that can be measured: buffers, call, and what a rank must have received of each.
+"""The operations that can be measured: each one's buffers, call, and expected result.
 
 Sizes, places in the buffers and bus bandwidths are nccl-tests' (PERFORMANCE.md there).
 """

@@ -1,4 +1,4 @@
-"""What a benchmark measures."""
+"""Options of a benchmark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure; the defaults are nccl-tests'."""
+    """The measurements to make; the defaults are nccl-tests'."""
 
     operation: str = "all_reduce"
     min_bytes: int = 32 << 20

@@ -1,4 +1,4 @@
-"""What the ranks send in a benchmark, and what they must receive.
+"""The values that ranks send in a benchmark, and those that they must receive.
 
 Small whole numbers, so that every type and every order of evaluation gives the same bits. They
 repeat with a prime period, so that a region that lands in the wrong place shows. Where a call is
@@ -101,7 +101,7 @@ class Pattern:
 
 
 def wrong_elements(got: bytes | bytearray, expected: bytes, size: int) -> int:
-    """How many elements of `size` bytes differ."""
+    """Counts the elements of `size` bytes that differ."""
     if got == expected:
         return 0
     return sum(got[i : i + size] != expected[i : i + size] for i in range(0, len(expected), size))

@@ -20,7 +20,7 @@ _MOST_REPEATED = 12  # pairs
 
 
 class Hosts:
-    """Names of hosts and ranks, and who is where."""
+    """The names of hosts and ranks, and the host of each rank."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._ranks: list[dict[str, Any] | None] = document["ranks"]
@@ -74,7 +74,7 @@ class Hosts:
                 yield rank, one
 
     def first_ranks(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Of each host the first rank."""
+        """Returns the first rank of each host."""
         for ranks in self._members:
             one = self._ranks[ranks[0]]
             if one is not None:
@@ -83,8 +83,9 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Link:
-    """From one rank to another. `expected` is what the slower side's card should carry, in Mbit/s;
-    0 is unknown. Inside a host nothing is expected."""
+    """A link from one rank to another. `expected` is the rate that the slower side's card should
+    carry, in Mbit/s; 0 if unknown. Links inside a host have no expectation.
+    """
 
     source: int
     target: int
@@ -128,7 +129,9 @@ def links(document: dict[str, Any]) -> list[Link]:
 def find_slow(
     every: Sequence[Link], hosts: Hosts, slow_ranks: set[int]
 ) -> Iterator[tuple[str, str]]:
-    """What is slow, and the remedy. Links of ranks that are slow themselves are left out."""
+    """Returns the slow links, each with a remedy. Leaves out links of ranks that are slow
+    themselves.
+    """
     for alike in _by_kind(link for link in every if not slow_ranks & {link.source, link.target}):
         best = max(link.mbps for link in alike)
         yield from _find_slow_links(alike, best, hosts)

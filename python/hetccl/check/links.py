@@ -31,8 +31,9 @@ class Prober:
         self._send, self._recv = memoryview(buffers.send), memoryview(buffers.recv)
 
     def measure(self, peer: int) -> dict[str, Any]:
-        """What this rank sees of the link to `peer`: wrong bytes, seconds of a message of 8 bytes
-        one way, bytes per second from this rank to `peer`."""
+        """Measures the link to `peer` from this rank: wrong bytes, seconds of a message of 8 bytes
+        one way, and bytes per second towards `peer`.
+        """
         wrong = self._check(peer)
         seconds = self._ping(peer)
         rates = {}

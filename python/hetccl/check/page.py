@@ -39,7 +39,9 @@ class HeatMap:
 
 
 def _heat(ratio: float) -> float:
-    """Of a link beside the best one like it: a tenth of it is the worst."""
+    """Returns how much slower a link is than the best one of its kind, for its colour; a tenth of
+    the best is the worst.
+    """
     return round(min(1.0, max(0.0, 1 + math.log10(max(ratio, 1e-9)))), 2)
 
 

@@ -1,4 +1,4 @@
-"""What each rank of a check runs in the job's communicator."""
+"""The trials that each rank of a check runs in the job's communicator."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def sizes(operation: str, ranks: int) -> tuple[int, int]:
 
 
 def _better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Of two measurements of a link; wrong values of either stay."""
+    """Returns the better of two measurements of a link, with the wrong values of both."""
     return {
         "peer": one["peer"],
         "wrong": one["wrong"] + (other["wrong"] if other is not one else 0),
@@ -84,7 +84,7 @@ def _better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 class Trials:
-    """All of it, in the order in which every rank does it. `result` has what is done so far."""
+    """All trials, in the order in which every rank runs them. `result` holds the results so far."""
 
     def __init__(
         self, comm: Communicator, make_memory: Callable[[], Memory], say: Callable[[str], None]

@@ -39,7 +39,9 @@ class DemoError(RuntimeError):
 
 
 class Loopback:
-    """Where hosts cannot be emulated: both clusters on this machine, told apart by a label."""
+    """Stands in if hosts cannot be emulated: both clusters are on this machine, with different
+    labels.
+    """
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[Any]] = []
@@ -98,7 +100,7 @@ def wait_for(processes: list[subprocess.Popen[Any]], backend: str) -> None:
 
 
 def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str, Any]:
-    """One run of all ranks; what rank 0 measured."""
+    """Trains once on all ranks. Returns the measurements of rank 0."""
     port = free_port()
     interface = INTERFACE if isinstance(place, EmulatedHosts) else "lo"
     env = {
@@ -143,7 +145,7 @@ def describe(run: dict[str, Any]) -> str:
 
 
 def compare(ours: dict[str, Any], gloo: dict[str, Any]) -> str:
-    """The line that compares the two. Raises where they have not learnt the same."""
+    """Returns the line that compares both trainings. Raises if they have not learnt the same."""
     difference = abs(ours["loss"] - gloo["loss"])
     line = (
         f"hetccl against Gloo: {1e3 * ours['step_seconds']:.0f} against "
@@ -180,7 +182,7 @@ def no_report() -> str | None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line; leaves with status 2 where it is wrong."""
+    """Parses the command line; exits with status 2 if it is wrong."""
     parser = argparse.ArgumentParser(
         "hetccl demo",
         description="Train a small GPT with PyTorch over two clusters and a slow link, first over "
@@ -204,10 +206,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def compile_imports() -> None:
-    """Imports what ranks import, where Python has not compiled it yet.
+    """Imports the modules that ranks import, unless Python has compiled them already.
 
-    Python compiles a module when it is imported first. Six processes that start at the same time
-    would each compile all of torch.
+    Python compiles a module at its first import. Six processes that start at the same time would
+    each compile all of torch.
     """
     spec = importlib.util.find_spec("torch._dynamo")  # DistributedDataParallel imports it
     is_compiled = spec is None or spec.cached is None or Path(spec.cached).exists()
@@ -218,7 +220,9 @@ def compile_imports() -> None:
 
 
 def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | None]:
-    """Both trainings: what they measured, the line on them, and the rate of an emulated link."""
+    """Runs both trainings. Returns their measurements, the line that compares them, and the rate of
+    an emulated link.
+    """
     asked = options.rate or RATE
     with hosts(options.loopback, asked) as place:
         rate = asked if isinstance(place, EmulatedHosts) else None
@@ -234,7 +238,8 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | N
 
 
 def prepare(options: argparse.Namespace, is_first: bool) -> None:
-    """Leaves out what cannot be. The first rank, or the only process, says so."""
+    """Leaves out the parts that cannot run here. The first rank, or the only process, prints which.
+    """
     if (asked := [name for name in WIRES if os.environ.get(name)]) and is_first:
         print(f"{' and '.join(asked)} left out: the demo's gradients must be exact")
     if not options.no_report and (reason := no_report()):

@@ -1,4 +1,4 @@
-"""What rank 0 shows while it trains: a live bar on a terminal, a line now and then elsewhere."""
+"""Shows progress on rank 0 while it trains: a live bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 

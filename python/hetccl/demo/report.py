@@ -22,7 +22,8 @@ Run = dict[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """What the page tells. `runs` begins with hetccl's; `rate` is the link's, as tc writes it."""
+    """The contents of the page. `runs` begins with hetccl's; `rate` is the link's, as tc writes it.
+    """
 
     runs: Sequence[Run]
     verdict: str

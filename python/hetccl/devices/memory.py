@@ -19,14 +19,14 @@ _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 
 
 class Ends(Protocol):
-    """What a call sends and receives, in bytes on the host; one buffer may be both."""
+    """The bytes that a call sends and receives, on the host; both may be one buffer."""
 
     send: Any
     recv: Any
 
 
 class Runtime(Protocol):
-    """What a GPU's runtime does for a command. Addresses are numbers."""
+    """The functions of a GPU's runtime that a command needs. Addresses are numbers."""
 
     def allocate(self, size: int) -> int:
         """Memory of the GPU."""
@@ -226,7 +226,9 @@ def lent(memory: Memory, buffer: Any) -> Iterator[Any]:
 
 
 def memory_of(device: str, libraries: Mapping[str, Sequence[str]]) -> Memory:
-    """Of a device as hetccl names it. `libraries` has the paths of those found, by name."""
+    """Returns the memory of a device that hetccl names so. `libraries` has the paths of those
+    found, by name.
+    """
     vendor, _, index = device.partition(":")
     if vendor == "host":
         return HostMemory()

@@ -1,4 +1,5 @@
-"""The canonical description of a key-value cache: what one end holds, and where."""
+"""The canonical description of a key-value cache: which parts one end holds, and at which places.
+"""
 
 from __future__ import annotations
 

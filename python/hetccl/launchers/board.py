@@ -58,7 +58,9 @@ _session = _Session()
 
 
 def _choose(placement: Placement, timeout: float) -> Callable[[], Board]:
-    """What begins a session with the best that there is: the program's own MPI, PMIx, PMI-1."""
+    """Begins a session with the best service that there is: the program's own MPI, PMIx, else
+    PMI-1.
+    """
     launcher = placement.launcher
     world = mpi.find_world()
     if world is not None and (world.rank, world.size) == (placement.rank, placement.size):

@@ -1,4 +1,4 @@
-"""Which rank of which job this process is, as its launcher says in the environment."""
+"""Reads the launcher's environment: this process's job, and its rank there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from enum import Enum
 
 
 class RendezvousError(RuntimeError):
-    """The ranks cannot find each other; the text says why and what to do."""
+    """The ranks cannot find each other; the text tells the reason and the remedy."""
 
 
 class Service(Enum):
-    """What a launcher offers for its ranks to meet."""
+    """The service of a launcher by which its ranks can meet."""
 
     STORE = "torch's store"
     PMI = "PMI"

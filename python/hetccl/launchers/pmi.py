@@ -54,7 +54,7 @@ class PmiBoard:
         self._ask("finalize", "finalize_ack")
 
     def _find_socket(self) -> tuple[int, int] | None:
-        """Which local stream socket the descriptor is, or None where it is none."""
+        """Returns the local stream socket that the descriptor refers to; None if it is none."""
         try:
             with socket.socket(fileno=os.dup(self._descriptor)) as one:
                 if (one.family, one.type) != (socket.AF_UNIX, socket.SOCK_STREAM):

@@ -43,7 +43,7 @@ class _Info(ctypes.Structure):
 
 
 def _paths() -> list[str]:
-    """Where the library may be: the launcher's own comes before that of the system."""
+    """Returns the places where the library may be; the launcher's own comes before the system's."""
     folders = [Path(os.environ[name]) for name in _PREFIXES if os.environ.get(name)]
     folders = [folder for folder in folders if folder.is_absolute()]
     programs = (part for part in os.get_exec_path() if Path(part).is_absolute())

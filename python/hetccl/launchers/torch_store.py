@@ -68,7 +68,7 @@ def open_store(address: str, port: int, timeout: timedelta, *, serves: bool) -> 
 
 
 def _serve(placement: Placement, timeout: timedelta) -> Any:
-    """Rank 0's store, which the others find by what is shared."""
+    """Makes rank 0's store, and shares the address by which the others find it."""
     store = open_store("localhost", 0, timeout, serves=True)
     token = secrets.token_hex(8)
     store.set(_KEY, token)

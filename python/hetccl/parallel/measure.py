@@ -1,4 +1,4 @@
-"""How fast the ranks of a job are, and what joins them: measured, for the planner."""
+"""Measures how fast the ranks of a job compute, and the links between them, for the planner."""
 
 from __future__ import annotations
 

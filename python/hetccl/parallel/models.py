@@ -1,4 +1,5 @@
-"""Models as the planner sees them: what a layer computes, keeps and hands on, for one sample."""
+"""Models as the planner sees them: the computation, memory and messages of a layer, for one sample.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _MOST = 1e30  # of work and bytes: floats hold all costs of so many
 
 
 class ParallelError(ValueError):
-    """A plan that cannot be made or run so; says which argument, why, and what to do."""
+    """A plan cannot be made or run; the text names the argument, the reason and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)

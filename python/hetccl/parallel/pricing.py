@@ -298,8 +298,7 @@ class Pricer:
 
 
 def price_strategy(model: Model, site: Site, strategy: Strategy, optimizer: str = "adamw") -> Price:
-    """Prices a strategy that is there already. Raises ParallelError where it does not fit the model
-    or the site."""
+    """Prices a given strategy. Raises ParallelError if it does not fit the model or the site."""
     if strategy.layers != model.layers:
         raise ParallelError(
             f"the strategy is for {strategy.layers} layers, and {model.name} has {model.layers}"

@@ -29,7 +29,7 @@ class Pass(NamedTuple):
 
 
 def refuse(schedule: str, positions: int, batches: int) -> str:
-    """Why torch's schedule cannot run so many micro-batches; "" where it can."""
+    """Returns why torch's schedule cannot run that many micro-batches; "" if it can."""
     if schedule not in SCHEDULES:
         return f"there is no schedule {schedule!r}: give {', '.join(SCHEDULES)}"
     if schedule == "1f1b" and batches < positions:

@@ -1,4 +1,6 @@
-"""Whether this machine's devices are emulated: what runs on them shows nothing of hardware."""
+"""Finds out whether this machine's devices are emulated: a self test on these shows nothing of
+hardware.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a report of a self test shows of each vendor's parts, by the levels of docs/vendors.md."""
+"""Derives from a self test's report the level of evidence for each vendor's parts, as
+docs/vendors.md defines them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One rank of a self test. It writes what it sees at once, so that a rank that dies is heard."""
+"""One rank of a self test. It writes each result at once, so that the results of a rank that dies
+are known.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a self test's report that is about RDMA: ports, limits, and who moved the memory."""
+"""The RDMA part of a self test's report: ports, limits, and which transport moved the memory."""
 
 from __future__ import annotations
 

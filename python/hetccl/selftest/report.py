@@ -1,4 +1,4 @@
-"""The report of a self test: what ran, what it ran on, and what that counts as."""
+"""The report of a self test: the trials that ran, the machine, and the evidence that they give."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAME_BITS = {"all_reduce", "all_gather", "broadcast"}  # every rank receives th
 
 @dataclass
 class Seen:
-    """What one rank wrote down, by layout."""
+    """The notes of one rank, by layout."""
 
     layouts: dict[str, dict[str, Any]]
     outcomes: dict[tuple[str, int], dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What a self test tries: every collective, type, operator, size and place."""
+"""The trials of a self test: every collective, type, operator, size and place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks send in a self test, and which results of it are right.
+"""The values that ranks send in a self test, and the rule for right results.
 
 Unlike a benchmark's values these make sums of floats round. A sum is right where it differs from
 the exact one by at most 2 n u S, for n ranks, u the type's unit roundoff and S the sum of the

@@ -1,4 +1,4 @@
-"""Over how many ranks weights, gradients and optimizer states are sharded, and which ranks share.
+"""The degrees of a sharding: over how many ranks, and over which, each part of the state is spread.
 
 Source: Xu et al., "Scaling Large Language Model Training on Frontier with Low-Bandwidth
 Partitioning", section V and table IV; the dependency rule is that of AMSP (arXiv 2311.00257).

@@ -1,4 +1,4 @@
-"""Bandwidths and memory of the devices of a topology, where nobody names them."""
+"""Default bandwidths and memory of the devices of a topology."""
 
 from __future__ import annotations
 

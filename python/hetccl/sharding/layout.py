@@ -1,4 +1,4 @@
-"""How the parameters of a unit lie in flat buffers, and which part of them this rank owns."""
+"""The layout of a unit's parameters in flat buffers, and the part of them that this rank owns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of a sharding: what each preset costs on a topology, and the degrees that cost least."""
+"""Plans a sharding: prices each preset on a topology, and finds the degrees that cost least."""
 
 from __future__ import annotations
 

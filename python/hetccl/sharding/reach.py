@@ -1,4 +1,4 @@
-"""How far the groups of a sharding reach: their level, and what leaves each host."""
+"""The reach of a sharding's groups: their level, and the bytes that leave each host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topology's JSON as values, and what its views derive from it."""
+"""The topology's JSON as values, and properties that its views derive from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one rank says of itself."""
+    """The description that one rank gives of itself."""
 
     rank: int
     host: str
