@@ -18,7 +18,9 @@ from hetccl._streams import Stream
 
 
 def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int | None]:
-    """Where a call finds both: null what this rank does not pass."""
+    """Returns the addresses of both buffers for a call; None for a buffer that this rank does not
+    pass.
+    """
     return source.address if source else None, target.address if target else None
 
 
@@ -98,12 +100,12 @@ class Communicator:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._where()[1]
 
     def ready(self) -> bool:
-        """Whether what goes on in the background is done; HetcclError if it, or the communicator,
-        failed.
+        """Whether work in the background is complete. Raises HetcclError if it, or the
+        communicator, has failed.
         """
         return self._failure() == Result.SUCCESS
 
@@ -313,7 +315,7 @@ class Communicator:
         stream: Stream | None = None,
         tag: int = 0,
     ) -> None:
-        """Receives what rank `peer` sends under the same `tag`."""
+        """Receives the message that rank `peer` sends under the same `tag`."""
         target = Memory(recv, dtype, True)
         arguments = (target.address, target.count, target.dtype.argument, peer, check_tag(tag))
         self._run("hetcclRecvTag", arguments, stream, target)
@@ -364,7 +366,9 @@ class Communicator:
         dtype: str | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Decodes what `encode` made of as many elements as `target` has; `dtype` is `target`'s."""
+        """Decodes the result of `encode` for as many elements as `target` has; `dtype` is
+        `target`'s.
+        """
         coded, plain = Memory(codes, "uint8", False), Memory(target, dtype, True)
         self._recode("hetcclDecode", (coded, plain), plain, encoding, stream)
 
@@ -429,7 +433,7 @@ class Communicator:
         self._call("hetcclCommSetTuning", self._comm, given.encode())
 
     def dump(self) -> dict[str, Any]:
-        """The last 1,024 collectives of this rank, what became of them, and the failure, if any.
+        """Returns the last 1,024 collectives of this rank, their outcomes, and the failure, if any.
 
         Thread-safe: ask it while a collective hangs. See hetcclCommDump for the fields.
         """
@@ -505,7 +509,7 @@ class Communicator:
         stream: Stream | None,
         *memories: Memory | None,
     ) -> None:
-        """Calls, or within a group notes, what works on `memories`."""
+        """Makes a call that works on `memories`; within a group, notes it for the group's end."""
         self._check(memories)
         if _groups.noted.groups:
             call = functools.partial(self._run_now, name, arguments, stream, memories)
@@ -560,7 +564,7 @@ class Communicator:
         return described
 
     def _start(self, name: str, *arguments: Any) -> None:
-        """Calls what may go on in the background."""
+        """Makes a call that may go on in the background."""
         code = self._library.result(name, *arguments)
         if code not in (Result.SUCCESS, Result.IN_PROGRESS):
             raise self._library.error(code)

@@ -357,8 +357,10 @@ class Endpoint:
         )
 
     def notifications(self, timeout: float = 0) -> list[tuple[Peer, bytes]]:
-        """All that have come, in their order of each peer, once there is one, within `timeout`
-        seconds. While too many wait, peers' transfers stand still."""
+        """Returns all notifications that have arrived, in order for each peer. Waits at most
+        `timeout` seconds for the first. While too many wait to be taken, peers' transfers stand
+        still.
+        """
         found: list[tuple[Peer, bytes]] = []
         buffer = ctypes.create_string_buffer(MAX_NOTIFICATION)
         number, size = c_uint64(), c_size_t()

@@ -79,7 +79,7 @@ def exchange(
 def _find(
     rank: int, path: Path | None, timeout: float, keep: bool, make: Callable[[], bytes]
 ) -> Meeting:
-    """What `make` returns on rank 0, on all ranks, as the `uid` of a meeting."""
+    """Makes the id on rank 0, and returns it on all ranks as the `uid` of a meeting."""
     if path is not None:
         return Meeting(_by_file(rank, path, timeout, make))
     if has_master():

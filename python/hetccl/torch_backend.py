@@ -207,8 +207,9 @@ def seconds_waited() -> float:
 
 
 def _teach_torch() -> None:
-    """Gives torch's class of backends what torch expects of those that can be split. Backends of
-    others see no change."""
+    """Gives torch's class of backends the members that torch expects of backends that can be split.
+    Other libraries' backends see no change.
+    """
     from torch._C import _distributed_c10d as c10d
 
     class Options(c10d.Backend.Options):
@@ -291,7 +292,7 @@ def libraries() -> dict[str, Path]:
 
 
 def _mismatch() -> str | None:
-    """What to tell the user where there are libraries, but none for this torch."""
+    """Returns the text for users if there are libraries, but none for this torch; else ""."""
     import torch
 
     built_for = list(libraries())

@@ -154,9 +154,10 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def _fill_buckets(tokens: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-    """The bucket of each sample, and the longest sample of each bucket, the longest first.
+    """Returns the bucket of each sample, and the longest sample of each bucket, the longest bucket
+    first.
 
-    From bucket to bucket lengths grow by the same factor, so a sample is filled up by no more.
+    Bucket ends grow by a constant factor, which bounds how far a sample is filled up.
     """
     ordered = tokens.sort().values
     low, high = float(ordered[len(tokens) // _BUCKETS]), float(ordered[-1])

@@ -66,8 +66,9 @@ class Case(ABC):
         """Makes the call once."""
 
     def find_encoding(self) -> str:
-        """How the communicator encodes this call between clusters, "" where it does not. Results of
-        an encoded call are right within the bound of its encoding. Not collective."""
+        """Returns the encoding that the communicator uses for this call between clusters; "" if
+        none. Results of an encoded call are right within the bound of its encoding. Not collective.
+        """
         encoding = ""
         if self.encodings and self.count:
             options = self.options

@@ -64,8 +64,9 @@ class Pattern:
         return self.combine([self.value(rank, position) for rank in range(self.n_ranks)])
 
     def slack(self, position: int, bound: Bound) -> float:
-        """How far a right sum of floats at `position` may be from the exact one, if it is encoded
-        with this bound: besides, each addition rounds."""
+        """Returns how far a right sum of floats at `position` may be from the exact one, if it is
+        encoded with this bound. Each addition may round, too.
+        """
         ranks = range(self.n_ranks)
         size = abs(self.combine([abs(self.value(rank, position)) for rank in ranks]))
         error = bound.error(size, abs(self.combine(self._largest)))

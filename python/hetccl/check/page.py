@@ -39,8 +39,8 @@ class HeatMap:
 
 
 def _heat(ratio: float) -> float:
-    """Returns how much slower a link is than the best one of its kind, for its colour; a tenth of
-    the best is the worst.
+    """Returns how good a link is, from 1 (as fast as the best link of its kind) to 0 (a tenth of
+    that or less), for its colour.
     """
     return round(min(1.0, max(0.0, 1 + math.log10(max(ratio, 1e-9)))), 2)
 

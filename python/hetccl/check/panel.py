@@ -1,4 +1,4 @@
-"""What the ranks of a check tell rank 0, and it tells them: over TCP, beside any communicator.
+"""Messages between the ranks of a check and rank 0, over TCP, beside any communicator.
 
 A check must speak where communicators cannot be made: where versions differ, or ports are closed.
 Each rank keeps one connection to rank 0. Both ends prove that they know the job's secret before

@@ -60,8 +60,8 @@ def _dial(addresses: Sequence[str], port: int) -> str:
 
 
 def dial(own: int, listeners: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the addresses that host `own` cannot reach. `listeners` has each host's addresses and
-    ports.
+    """Returns the listeners of other hosts that host `own` cannot reach. `listeners` has each
+    host's addresses and ports.
     """
     calls = [
         (host, port) for host in targets(own, len(listeners)) for port in listeners[host]["ports"]

@@ -53,7 +53,7 @@ class Model:
 
     @property
     def backward(self) -> int:
-        """How many forward passes a backward pass is worth."""
+        """How many forward passes a backward pass costs."""
         return 3 if self.recompute else 2
 
     @property

@@ -254,8 +254,9 @@ def _why_none(model: Model, site: Site, wish: Wish) -> str:
 
 
 class _Choice(NamedTuple):
-    """How an arrangement may run. `beyond` is the part of a device's memory that its fullest stage
-    needs, 0 where all fit; `least` are seconds below which it does not get."""
+    """A way to run an arrangement. `beyond` is the part of a device's memory that its fullest stage
+    needs, 0 if all fit; `least` is a lower bound of the seconds.
+    """
 
     beyond: float
     least: float

@@ -10,7 +10,8 @@ _LIBRARIES = ("librocjitsu",)  # of emulators, which a program has preloaded
 
 
 def find(maps: Path = Path("/proc/self/maps")) -> str:
-    """The emulator's library among those that this process has mapped; empty where none is."""
+    """Returns the emulator's library among those that this process has mapped; "" if there is none.
+    """
     try:
         lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux: --emulator says it there

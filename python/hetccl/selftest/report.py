@@ -47,7 +47,8 @@ def read_notes(path: Path) -> Seen:
 
 
 def judge(trial: Trial, notes: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """What a trial came to over all ranks: ok is true, false, or null where it did not run."""
+    """Returns a trial's outcome over all ranks: `ok` is true or false, or null if it did not run.
+    """
     known = [note for note in notes if note is not None and "outcome" in note]
     for rank, note in enumerate(notes):
         if note is not None and note.get("outcome") == "wrong":
@@ -71,7 +72,7 @@ def judge(trial: Trial, notes: list[dict[str, Any] | None]) -> dict[str, Any]:
 
 
 def cases(job: Job, seen: list[Seen]) -> Iterator[dict[str, Any]]:
-    """All trials of all layouts, and what they came to."""
+    """Returns all trials of all layouts with their outcomes."""
     ranks = len(job.devices)
     for layout in job.layouts:
         for number, trial in enumerate(trials(ranks, job.quick)):
@@ -80,7 +81,7 @@ def cases(job: Job, seen: list[Seen]) -> Iterator[dict[str, Any]]:
 
 
 def speeds(job: Job, seen: list[Seen]) -> list[dict[str, Any]]:
-    """Of each call the slowest rank's time; GB/s as nccl-tests' algbw and busbw."""
+    """Returns the slowest rank's time of each call; GB/s as nccl-tests' algbw and busbw."""
     found = []
     for layout, operation, size in seen[0].speeds:
         notes = [one.speeds.get((layout, operation, size), {}) for one in seen]
@@ -162,7 +163,7 @@ def dump(document: dict[str, Any]) -> str:
 
 
 def show(document: dict[str, Any]) -> None:
-    """What a person reads at the end."""
+    """Prints the summary for people."""
     for rank in document["ranks"]:
         names = (rank.get(key, "") for key in ("vendor", "model", "architecture"))
         number, device = rank["rank"], " ".join(filter(None, names)) or rank["device"]

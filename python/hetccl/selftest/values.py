@@ -79,7 +79,7 @@ class Values(Pattern):
         return Expected(first, count, self.reduced, slack).count_wrong(got, self.dtype)
 
     def _table(self, rank: int) -> list[float]:
-        """A period of what a rank sends, as the type has it."""
+        """Returns one period of a rank's values, in the type's form."""
         if not self._floating:
             return [self._whole(rank, position) for position in range(PERIOD)]
         raw = (self._real(rank, position) for position in range(PERIOD))

@@ -118,8 +118,10 @@ class _Arguments:
 def _agree(
     model: nn.Module, optimizer: torch.optim.Optimizer, own: _Arguments
 ) -> tuple[Sharding, list[nn.Module], set[str], list[list[str]]]:
-    """What all ranks shard by, the units, the names of exact parameters, and those of each of the
-    optimizer's groups. All ranks raise ShardingError where one of them is wrong or unlike."""
+    """Returns what all ranks have agreed on: the sharding, the units, the names of exact
+    parameters, and the names in each of the optimizer's groups. All ranks raise ShardingError if
+    one of them is wrong or differs.
+    """
     sharding, found, error = Sharding(1, 1, 1), [], ""
     exact: set[str] = set()
     try:

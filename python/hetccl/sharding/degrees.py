@@ -23,7 +23,8 @@ class ShardingError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Sharding:
-    """What is sharded how far, and encoded how. Degrees are numbers of ranks, or levels.
+    """How far each part of the state is sharded, and how it is encoded. Degrees are numbers of
+    ranks, or levels.
 
     `weights`, `gradients` and `optimizer_states` are the degrees of the three parts of a model's
     state. `secondary` is that of a second partition of the weights, from which all gathers but the

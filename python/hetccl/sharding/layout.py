@@ -68,8 +68,9 @@ def elements_of_part(parameter: DTensor) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """What a rank owns of one parameter: elements [begin, end) of the rank's part of the flat
-    buffer, which are [first, first + end - begin) of the whole parameter, seen flat."""
+    """The part of one parameter that a rank owns: elements [begin, end) of the rank's part of the
+    flat buffer, which are [first, first + end - begin) of the whole parameter, seen flat.
+    """
 
     name: str
     parameter: DTensor

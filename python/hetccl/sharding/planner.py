@@ -164,7 +164,9 @@ def plan(
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What a topology says: reaches on its tree, hosts' names, bandwidths, memory of a rank."""
+    """The facts that a topology gives: reaches on its tree, hosts' names, bandwidths, memory of a
+    rank.
+    """
 
     reaches: Reaches
     host_names: tuple[str, ...]

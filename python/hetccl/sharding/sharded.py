@@ -280,7 +280,7 @@ class Sharded:
 
     @contextlib.contextmanager
     def _undoing(self) -> Iterator[None]:
-        """Where it fails, the optimizer has the state that it had."""
+        """Restores the optimizer's state if the body fails."""
         torn, self._is_torn = self._is_torn, False  # the optimizer makes its state by a step
         had = list(self.optimizer.state)
         try:
@@ -293,7 +293,7 @@ class Sharded:
 
     @contextlib.contextmanager
     def _taking(self) -> Iterator[None]:
-        """Where it fails, no step is taken until a state has been taken whole."""
+        """If the body fails, refuses further steps until a whole state has been loaded."""
         try:
             yield
         except BaseException:

@@ -225,14 +225,16 @@ def _fill(target: torch.Tensor, value: torch.Tensor, piece: Piece) -> None:
 
 
 def _share(piece: Piece, part: nn.Parameter, value: Any) -> Any:
-    """What `part` has of the whole parameter's value in the optimizer's state."""
+    """Returns the part of a parameter's value in the optimizer's state that `part` holds."""
     if not isinstance(value, torch.Tensor) or value.shape != piece.parameter.shape:
         return value
     return _part_of(value, piece, part).to(part.device, copy=True)
 
 
 def _copy(target: Any, value: Any) -> None:
-    """Of what is not trained. What was loaded in place may share the target's memory."""
+    """Copies a value that is not trained. A value that was loaded in place may share the target's
+    memory.
+    """
     if not isinstance(target, torch.Tensor):
         return
     if isinstance(target, DTensor) and not isinstance(value, DTensor):

@@ -57,7 +57,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two clusters."""
+    """The link between two clusters."""
 
     a: int
     b: int
@@ -146,7 +146,7 @@ def link_text(kind: str, mbps: int) -> str:
 
 
 def _card(rank: Rank, name: str) -> Nic:
-    """Of several addresses of one card the fastest counts."""
+    """Returns a card's row. If the card has several addresses, the fastest counts."""
     return max((nic for nic in rank.nics if nic.name == name), key=lambda nic: nic.mbps)
 
 

@@ -87,7 +87,9 @@ def adaptor_vendors() -> list[str]:
 
 
 def unknown_vendor(vendor: str, others: list[str]) -> str:
-    """What is wrong with a vendor that is none of hetccl's own, nor of `others`, an adaptor's."""
+    """Returns the error text for a vendor that is neither hetccl's own nor one of `others`, which
+    adaptors provide.
+    """
     known = ", ".join([*_LIBRARIES, *others])
     text = f"there is no vendor {vendor!r}: give {known}, or a device of an adaptor"
     text += " that HETCCL_ADAPTORS names (hetccl info lists them)"
@@ -130,7 +132,9 @@ def parse(
 
 
 def to_json(layout: Layout) -> str:
-    """What the layout's ranks would say of themselves: a text for hetcclTopologyDescribe."""
+    """Returns the descriptions that the layout's ranks would give of themselves, as a text for
+    hetcclTopologyDescribe.
+    """
     places = [letter if not layout.together else "" for letter in layout.groups]
     per_host = {place: -(-total // layout.hosts) for place, total in Counter(places).items()}
     taken: Counter[str] = Counter()

@@ -45,14 +45,14 @@ class Rank:
         self._lent = ExitStack()  # of the case's buffers
 
     def order(self, order: dict[str, Any]) -> list[float] | Refusal | None:
-        """On rank 0: what every rank does now, and what came of it."""
+        """On rank 0: makes every rank follow this order. Returns the outcome."""
         text = json.dumps(order).encode()
         with lent(self._notes, bytearray(text.ljust(_ORDER_BYTES, b"\0"))) as shared:
             self._comm.broadcast(shared, dtype="uint8")
         return self._follow_order(order)
 
     def follow(self) -> None:
-        """On other ranks: does what rank 0 orders until it orders nothing."""
+        """On other ranks: follows rank 0's orders until the empty one."""
         while True:
             text = bytearray(_ORDER_BYTES)
             with lent(self._notes, text) as shared:
@@ -87,7 +87,7 @@ class Rank:
         return result
 
     def end(self) -> None:
-        """On rank 0: ends what the others `follow`."""
+        """On rank 0: ends `follow` on the other ranks."""
         self.order({})
         self._lent.close()
 

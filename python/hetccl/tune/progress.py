@@ -1,4 +1,4 @@
-"""What rank 0 shows during a sweep: a live bar on a terminal, a line for each key elsewhere."""
+"""Shows a sweep's progress on rank 0: a live bar on a terminal, else a line for each key."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Point:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What a later measurement of the same point has in common with this one."""
+        """The fields that all measurements of this point have in common."""
         return self.place, identity(self.key), identity(self.setting), identity(self.default)
 
 
@@ -143,7 +143,7 @@ def read(path: Path) -> list[Point]:
 
 
 def latest(points: list[Point]) -> list[Point]:
-    """Of points that were measured again, the last measurement alone."""
+    """Returns the last measurement of each point."""
     return list({point.identity: point for point in points}.values())
 
 

@@ -44,7 +44,7 @@ def setting_text(setting: Setting) -> str:
 
 
 def change_text(setting: Setting, default: Setting) -> str:
-    """In what a setting differs from the default; "the default" where in nothing."""
+    """Returns the differences of a setting from the default; "the default" if there are none."""
     changed = {name: value for name, value in setting.items() if default.get(name) != value}
     algorithm = changed.pop("algorithm", None)
     parts = [str(algorithm)] if algorithm is not None else []

@@ -147,7 +147,7 @@ class SchedulerSide:
         }
 
     def build(self) -> StepMetadata:
-        """Returns what the workers have to do, once."""
+        """Returns the workers' tasks, each once."""
         now = self._clock()
         if self._offered and now >= self._hold_at:
             self._hold_at = now + self._settings.lease / 6
