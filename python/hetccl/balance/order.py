@@ -111,8 +111,9 @@ class Order:
         return Epoch(order, cuts)
 
     def size_of(self, micro_batch: list[int]) -> int:
-        """Returns what a rank computes for a micro-batch that is filled up to its longest sample,
-        in tokens; in samples where they have no lengths."""
+        """Returns the size of a rank's computation for a micro-batch that is filled up to its
+        longest sample, in tokens; in samples if they have no lengths.
+        """
         if self._tokens is None:
             return len(micro_batch)
         return len(micro_batch) * int(self._tokens[micro_batch].max())

@@ -14,7 +14,7 @@ UNITS = ("", "samples", "tokens")
 
 
 class BalanceError(ValueError):
-    """Shares of a batch cannot be found, or ranks differ in what they must agree on."""
+    """A batch cannot be divided into shares, or ranks differ in something that must be equal."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,7 +40,7 @@ class PmiBoard:
             raise self._failure("its store has no name")
 
     def share(self, key: str, value: str | None, timeout: float) -> str:
-        """Rank 0's `value` on every rank; the others pass None. Waits for all ranks."""
+        """Returns rank 0's `value` on every rank; the others pass None. Waits for all ranks."""
         self._deadline = time.monotonic() + timeout
         where = f"kvsname={self._name} key={key}"
         if value is not None:
@@ -87,7 +87,7 @@ class PmiBoard:
         return fields
 
     def _read_line(self, command: str) -> str:
-        """The next line, which must be whole at the deadline."""
+        """Returns the next line, which must have arrived completely by the deadline."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         got = b""
