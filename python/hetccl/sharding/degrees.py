@@ -18,7 +18,8 @@ Degree = int | str
 
 
 class ShardingError(ValueError):
-    """Degrees, encodings or modules that cannot be sharded so; says which argument and why."""
+    """Degrees, encodings or modules cannot be sharded; the text names the argument and the reason.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Tree:
         return math.gcd(2 if level == "pair" else 0, *groups)
 
     def find_degree(self, argument: str, degree: Degree) -> int:
-        """`degree` as a number of ranks. Raises ShardingError, which names `argument`."""
+        """Returns `degree` as a number of ranks. Raises ShardingError, which names `argument`."""
         if isinstance(degree, str):
             if degree not in LEVELS:
                 raise ShardingError(
@@ -139,7 +140,7 @@ RULE = (
 
 
 def find_degrees(sharding: Sharding, tree: Tree) -> Degrees:
-    """`sharding` on `tree`. Raises ShardingError with the rule that is broken."""
+    """Returns the degrees of `sharding` on `tree`. Raises ShardingError with the broken rule."""
     names = ("weights", "gradients", "optimizer_states")
     found = [tree.find_degree(name, getattr(sharding, name)) for name in names]
     chain = [*zip(names, found, strict=True), ("the number of ranks", tree.size)]
