@@ -18,9 +18,7 @@ from hetccl._streams import Stream
 
 
 def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int | None]:
-    """Returns the addresses of both buffers for a call; None for a buffer that this rank does not
-    pass.
-    """
+    """Returns both buffers' addresses; None for a buffer that this rank does not pass."""
     return source.address if source else None, target.address if target else None
 
 
