@@ -211,14 +211,16 @@ class Session(ABC):
         return outcomes
 
     def fileno(self) -> int:
-        """A descriptor for `select`: readable when `poll` has something to do, though it is not
-        due."""
+        """Returns a descriptor for `select`: it is readable if `poll` has something to do before
+        `due`.
+        """
         return int(self._endpoint.fileno())
 
     @property
     def due(self) -> float | None:
-        """The time, of `clock`, at which `poll` has to be called, even if nothing comes: in the
-        past while data moves, None if never. A call of another method may bring it forward."""
+        """The time, of `clock`, at which `poll` must be called even if nothing arrives: in the past
+        while data moves, None if never. A call of another method may make it earlier.
+        """
         if self._moves:
             return self._clock()
         times = [peer.renew_at for peer in self._peers.values()]
@@ -255,7 +257,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def _moves(self) -> bool:
-        """Whether progress may depend on calls of `poll` alone."""
+        """Whether progress may need calls of `poll` although `fileno` reports nothing."""
 
     @abstractmethod
     def _expiries(self) -> Iterable[float]:
