@@ -465,8 +465,7 @@ def step() -> None:
 
 
 def encoded_bytes(count: int, encoding: str) -> int:
-    """Returns the bytes that `count` elements take in `encoding`: "int8", "int4:128", as in `wire`.
-    """
+    """Returns the bytes of `count` elements in `encoding`: "int8", "int4:128", as in `wire`."""
     if not isinstance(encoding, str):
         raise TypeError(f'encoding is {encoding!r}, but must be a text, such as "int8"')
     if count < 0:
@@ -534,8 +533,7 @@ def plan(
 
 
 def compare_times(tried: list[float], beside: list[float]) -> tuple[float, float]:
-    """Returns the ratio of pairs of times in microseconds, and the standard error of its logarithm.
-    """
+    """Returns the ratio of pairs of times in us, and the standard error of its logarithm."""
     pairs = c_double * len(tried)
     ratio, error = c_double(), c_double()
     library().call(

@@ -114,8 +114,7 @@ class Loader:
 
     @property
     def _count_prefetched(self) -> int:
-        """Returns the number of steps whose samples the DataLoader draws before they are asked for.
-        """
+        """Returns the number of steps whose samples the DataLoader draws ahead."""
         drawn = self._data.num_workers * (self._data.prefetch_factor or 0)
         return -(-drawn // self._sampler.plan.accumulation)
 

@@ -238,8 +238,7 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | N
 
 
 def prepare(options: argparse.Namespace, is_first: bool) -> None:
-    """Leaves out the parts that cannot run here. The first rank, or the only process, prints which.
-    """
+    """Leaves out parts that cannot run here. The first rank, or only process, prints which."""
     if (asked := [name for name in WIRES if os.environ.get(name)]) and is_first:
         print(f"{' and '.join(asked)} left out: the demo's gradients must be exact")
     if not options.no_report and (reason := no_report()):

@@ -22,8 +22,7 @@ Run = dict[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """The contents of the page. `runs` begins with hetccl's; `rate` is the link's, as tc writes it.
-    """
+    """The page's contents. `runs` begins with hetccl's; `rate` is the link's, as tc writes it."""
 
     runs: Sequence[Run]
     verdict: str

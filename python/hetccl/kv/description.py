@@ -1,5 +1,4 @@
-"""The canonical description of a key-value cache: the parts that one end holds, and their places.
-"""
+"""The canonical description of a key-value cache: the parts that one end holds, and where."""
 
 from __future__ import annotations
 

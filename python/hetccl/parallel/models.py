@@ -1,5 +1,4 @@
-"""Models as the planner sees them: the computation, memory and messages of a layer, for one sample.
-"""
+"""Models as the planner sees them: computation, memory and messages of a layer for one sample."""
 
 from __future__ import annotations
 

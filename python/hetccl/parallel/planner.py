@@ -187,8 +187,7 @@ def _groupings(clusters: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]
 def _cut_run(
     site: Site, run: Sequence[int], stages: int, tensor: int
 ) -> list[tuple[int, ...]] | None:
-    """Returns the ranks of each of a run's stages; None if a replica would not fit into one host.
-    """
+    """Returns the ranks of each stage of a run; None if a replica does not fit into one host."""
     found: list[tuple[int, ...]] = []
     for stage in range(stages):
         ranks: list[int] = []

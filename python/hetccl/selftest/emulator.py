@@ -10,8 +10,7 @@ _LIBRARIES = ("librocjitsu",)  # of emulators, which a program has preloaded
 
 
 def find(maps: Path = Path("/proc/self/maps")) -> str:
-    """Returns the emulator's library among those that this process has mapped; "" if there is none.
-    """
+    """Returns the emulator's library if this process has mapped one, else ""."""
     try:
         lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux: --emulator says it there

@@ -28,8 +28,7 @@ def _forwarded(rank: Document) -> bool:
 
 
 def _emulator(document: Document) -> str:
-    """Returns the name of the devices' emulator, as the user gave it or as the ranks had loaded it.
-    """
+    """Returns the name of the devices' emulator, as the user gave it or as ranks had loaded it."""
     seen = [document["emulator"], *(rank.get("emulator", "") for rank in document["ranks"])]
     return next(filter(None, seen), "")
 

@@ -47,8 +47,7 @@ def read_notes(path: Path) -> Seen:
 
 
 def judge(trial: Trial, notes: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """Returns a trial's outcome over all ranks: `ok` is true or false, or null if it did not run.
-    """
+    """Returns a trial's outcome over all ranks: `ok` is true, false, or null if it did not run."""
     known = [note for note in notes if note is not None and "outcome" in note]
     for rank, note in enumerate(notes):
         if note is not None and note.get("outcome") == "wrong":

@@ -18,8 +18,7 @@ Degree = int | str
 
 
 class ShardingError(ValueError):
-    """Degrees, encodings or modules cannot be sharded; the text names the argument and the reason.
-    """
+    """Degrees, encodings or modules do not allow sharding; the text names argument and reason."""
 
 
 @dataclasses.dataclass(frozen=True)

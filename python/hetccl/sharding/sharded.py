@@ -133,8 +133,7 @@ class Sharded:
         raise ShardingError("optimizer: give it all parameters before it is sharded")
 
     def _drop_gathered(self) -> None:
-        """Frees the weights that FSDP2 keeps gathered after a forward pass without a backward pass.
-        """
+        """Frees the weights that FSDP2 keeps gathered after a forward without a backward pass."""
         for unit in self._units:
             unit.reshard()
 

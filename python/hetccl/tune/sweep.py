@@ -91,8 +91,7 @@ def _work(comm: Communicator, options: Options, collective: str, size: int) -> W
 
 
 class Sweep:
-    """Measures the points that the file lacks. Runs on rank 0, while the other ranks `Rank.follow`.
-    """
+    """Measures the points that the file lacks. Rank 0 runs it; other ranks `Rank.follow`."""
 
     def __init__(
         self, comm: Communicator, options: Options, records: Records, memory: Memory
