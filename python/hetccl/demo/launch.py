@@ -60,7 +60,7 @@ class Loopback:
         return process
 
     def kill(self) -> None:
-        """Kills what still runs, with its children."""
+        """Kills the processes that still run, with their children."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -70,7 +70,7 @@ class Loopback:
 
 @contextlib.contextmanager
 def hosts(loopback: bool, rate: str) -> Iterator[EmulatedHosts | Loopback]:
-    """Two emulated hosts, or this machine twice."""
+    """Yields two emulated hosts, or this machine twice."""
     reason = "asked for" if loopback else EmulatedHosts.unavailable()
     if reason is None:
         print(f"two emulated hosts of {RANKS} ranks, joined by a link of {rate}")
@@ -86,7 +86,7 @@ def hosts(loopback: bool, rate: str) -> Iterator[EmulatedHosts | Loopback]:
 
 
 def wait_for(processes: list[subprocess.Popen[Any]], backend: str) -> None:
-    """Until all have ended well. Raises where one has not, or time is up."""
+    """Waits for all processes. Raises if one fails or time is up."""
     deadline = time.monotonic() + DEADLINE
     while any(process.poll() is None for process in processes):
         if any(process.poll() for process in processes):
@@ -131,7 +131,7 @@ def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str
 
 
 def describe(run: dict[str, Any]) -> str:
-    """One line on one run."""
+    """Returns one line about a run."""
     crossed = run["link_bytes"] or run["payload_bytes"]
     link = ""
     if crossed:
@@ -163,7 +163,7 @@ def write_report(
     path: Path, runs: list[dict[str, Any]], verdict: str, rate: str | None,
     arguments: Sequence[str],
 ) -> None:  # fmt: skip
-    """Writes the page, and says where it is."""
+    """Writes the page, and prints its path."""
     from hetccl.demo import report
 
     page = report.Page(runs, verdict, shlex.join(["hetccl", "demo", *arguments]), rate)
@@ -175,7 +175,7 @@ def write_report(
 
 
 def no_report() -> str | None:
-    """Why there can be no report, or None."""
+    """Returns the reason why there can be no report, or None."""
     if importlib.util.find_spec("matplotlib") is not None:
         return None
     return "its charts need matplotlib: pip install 'matplotlib>=3.9'"
