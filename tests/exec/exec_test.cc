@@ -328,11 +328,9 @@ TEST_CASE("at the depth that is chosen hosts beside devices copy nothing to or f
     CHECK(job.run({test, test}) == "");
     return job.rank(2).copies() + job.rank(3).copies();
   };
-  const size_t message = options.slice_bytes + 512;  // and the most that pieces of a shorter slice
-                                                     // may gain
+  const size_t message = options.slice_bytes + 512;  // and the gain of shorter pieces
   CHECK(copies(3 * message) == 0);
-  CHECK(copies(3 * message - 512) > 0);  // the next slice has no room while this one's message is
-                                         // there
+  CHECK(copies(3 * message - 512) > 0);  // no room for the next slice yet
   ++options.depth;
   CHECK(copies(3 * message) > 0);  // and here longer than that
 }
