@@ -151,7 +151,7 @@ class EmulatedHosts:
         return f"up{rail}"
 
     def address(self, host: int, rail: int = 0) -> str:
-        """``host``'s address on that uplink."""
+        """Returns ``host``'s address on that uplink."""
         return f"10.77.{rail}.{host + 1}"
 
     def card_mbps(self) -> str:
@@ -184,11 +184,14 @@ class EmulatedHosts:
         return process
 
     def tx_bytes(self, host: int, rail: int = 0) -> int:
-        """Bytes that ``host`` has sent over that uplink so far, headers included (kernel)."""
+        """Returns the bytes that ``host`` has sent over that uplink, headers included, as the
+        kernel counts.
+        """
         return _sent(self.namespace(host), self.interface(rail))
 
     def trunk_bytes(self, site: int) -> int:
-        """Bytes that the hosts of ``site`` have sent to other sites so far, headers included."""
+        """Returns the bytes that the hosts of ``site`` have sent to other sites, headers included.
+        """
         if not 0 <= site < self.sites or self.sites == 1:
             raise IndexError(f"site {site}: there are {self.sites}, and one alone has no trunk")
         return _sent(self._switch, f"t{site}")

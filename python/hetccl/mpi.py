@@ -68,7 +68,7 @@ def default_rules() -> dict[str, Any]:
 def describe_rules(
     launcher: Launcher | None, ranks: int, nodes: int
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Where the rules come from, and what they say of a communicator.
+    """Returns the sources of the rules, and the rules for a communicator.
 
     Raises ValueError that names what is wrong with a file or a setting.
     """

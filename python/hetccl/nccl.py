@@ -22,7 +22,7 @@ class Loaded:
     vendors: list[str] = field(default_factory=list)
 
     def describe(self) -> str:
-        """One line on who gets the process's calls."""
+        """Returns one line about the library that serves the process's calls."""
         vendor = ", ".join(self.vendors) or "no vendor's library"
         if self.stand_ins:
             return (

@@ -47,7 +47,7 @@ def _command(source: str) -> str:
 
 
 def _source(origin: dict[str, Any]) -> str | None:
-    """The sources that pip installed, where it can build them again; None for a wheel."""
+    """Returns the sources that pip installed, if it can build them again; None for a wheel."""
     url: str = origin.get("url", "")
     if "vcs_info" in origin:
         return f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"

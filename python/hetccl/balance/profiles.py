@@ -72,7 +72,9 @@ class Profile:
 
     @functools.cached_property
     def _points(self) -> list[tuple[int, float]]:
-        """From (0, 0) on; a measured time that falls is one of the smaller size's noise."""
+        """Returns the points from (0, 0) on. If a measured time falls, the smaller size's was
+        noise.
+        """
         highest = itertools.accumulate((time for _, time in self.seconds), max)
         return [(0, 0.0), *zip((size for size, _ in self.seconds), highest, strict=True)]
 

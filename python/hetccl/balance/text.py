@@ -77,7 +77,7 @@ def _efficiency_of_equal(plan: Plan) -> float:
 
 
 def to_values(plan: Plan) -> dict[str, Any]:
-    """Returns the plan as values for JSON, seconds included where they were measured."""
+    """Returns the plan as values for JSON, with seconds if they were measured."""
     return {
         "batch": plan.batch,
         "accumulation": plan.accumulation,

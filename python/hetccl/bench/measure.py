@@ -73,11 +73,11 @@ class Report:
 
     @property
     def mean_busbw(self) -> float:
-        """As nccl-tests': over all rows, in and out of place."""
+        """The mean over all rows, in and out of place, as nccl-tests prints it."""
         return sum(timing.busbw for timing in self.timings) / max(1, len(self.timings))
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
+        """Returns the values for --json."""
         return {**asdict(self), "wrong": self.wrong, "mean_busbw": self.mean_busbw}
 
 

@@ -55,11 +55,12 @@ class Case(ABC):
 
     @abstractmethod
     def buffers(self) -> tuple[Any, Any]:
-        """What this rank sends and receives, in bytes; empty where it does not."""
+        """Returns the buffers that this rank sends and receives, as bytes; an empty one for none.
+        """
 
     @abstractmethod
     def expected(self) -> bytes:
-        """What this rank must have received."""
+        """Returns the values that this rank must have received."""
 
     @abstractmethod
     def call(self, stream: Stream | None) -> None:
@@ -80,11 +81,11 @@ class Case(ABC):
         return encoding
 
     def parts(self) -> Iterator[Expected]:
-        """What an encoded call must come near to, part by part."""
+        """Returns the exact parts that the result of an encoded call must be close to."""
         return iter(())
 
     def wrong(self, got: bytes | bytearray) -> int:
-        """How many elements of `got`, which this rank has received, are wrong."""
+        """Returns how many elements of `got`, which this rank has received, are wrong."""
         expected = self.expected()
         if got == expected or self.bound == EXACT:
             return self.pattern.wrong(got, expected)
@@ -107,7 +108,7 @@ class Case(ABC):
         return Expected(first, self.count, self.pattern.reduced, slack)
 
     def fill(self) -> None:
-        """Puts the pattern into what this rank sends."""
+        """Writes the pattern to the buffer that this rank sends."""
         count = len(self.send) // self.dtype.bytes
         self.send[:] = self.pattern.sent(self.comm.rank, count)
 
@@ -133,7 +134,7 @@ class AllReduce(Case):
 
     @staticmethod
     def bus_factor(n_ranks: int) -> float:
-        """Every byte crosses each link twice, less what stays on its rank."""
+        """Every byte crosses each link twice, except those that stay on their rank."""
         return 2 * (n_ranks - 1) / n_ranks
 
     def expected(self) -> bytes:
@@ -304,13 +305,13 @@ class AllToAll(_InBlocks):
 
 
 class SendRecv(Case):
-    """Each rank sends to the next one and receives from the one before, in one group."""
+    """Each rank sends to the next one and receives from the previous one, in one group."""
 
     has_in_place = has_plan = False
     buffers = Case.whole
 
     def expected(self) -> bytes:
-        """What the rank before has sent."""
+        """The values that the previous rank has sent."""
         return self.pattern.sent((self.comm.rank - 1) % self.comm.size, self.count)
 
     def call(self, stream: Stream | None) -> None:

@@ -42,7 +42,7 @@ class Pattern:
         self._modulus = min(PERIOD, limit + 1)  # 1: the ranks' sum would not be exact
 
     def value(self, rank: int, position: int) -> int:
-        """What `rank` sends at `position`."""
+        """Returns the value that `rank` sends at `position`."""
         position %= PERIOD
         if self.op == "prod":  # one factor of two at most, which every type holds
             return 2 if (position + rank) % max(4, self.n_ranks) == 0 else 1
@@ -97,7 +97,8 @@ class Pattern:
         return (period * (count // PERIOD + 1))[: count * self.dtype.bytes]
 
     def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
-        """How many elements are wrong, `expected` being what a Case of this pattern expects."""
+        """Returns how many elements differ from `expected`, a Case's expectation with this pattern.
+        """
         return wrong_elements(got, expected, self.dtype.bytes)
 
 

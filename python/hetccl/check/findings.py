@@ -248,7 +248,7 @@ _RULES: tuple[Callable[[dict[str, Any], Hosts], Iterator[Finding]], ...] = (
 
 
 def find(document: dict[str, Any]) -> list[Finding]:
-    """All findings, errors first."""
+    """Returns all findings, errors first."""
     hosts = Hosts(document)
     found = [finding for rule in _RULES for finding in rule(document, hosts)]
     return sorted(found, key=lambda one: (ERROR, WARNING, NOTE).index(one.severity))

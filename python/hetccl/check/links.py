@@ -72,7 +72,7 @@ class Prober:
         return statistics.median(times[_WARM:])
 
     def _stream(self, peer: int, sends: bool) -> float:
-        """Bytes per second one way, for whoever sends; the others' is 0."""
+        """Measures bytes per second one way. Returns them on the sender, 0 on the receiver."""
         self._exchange(peer, sends, _LEAST)
         size = _LEAST
         took = self._time(peer, sends, size)

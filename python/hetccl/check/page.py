@@ -46,7 +46,7 @@ def _heat(ratio: float) -> float:
 
 
 def _three_digits(value: float) -> str:
-    """ "0.0397", "12.3", "1270"."""
+    """Returns a number with three digits, such as "0.0397", "12.3", "1270"."""
     return f"{float(f'{value:.3g}'):g}"
 
 
@@ -67,7 +67,8 @@ def _draw(
 
 
 def _keep_slowest(heats: dict[Ends, float]) -> list[int]:
-    """The places of a map, ascending: those with the slowest links where there are too many."""
+    """Returns the places of a map, ascending; those with the slowest links if there are too many.
+    """
     of_place: dict[int, list[float]] = {}
     for ends, heat in heats.items():
         for place in ends:
@@ -77,7 +78,8 @@ def _keep_slowest(heats: dict[Ends, float]) -> list[int]:
 
 
 def heat_maps(document: dict[str, Any]) -> list[HeatMap]:
-    """Bandwidth and latency of all links that were measured; none where none was."""
+    """Returns the maps of bandwidth and latency of all measured links; none if there are no links.
+    """
     hosts, every = Hosts(document), graph.links(document)
     if not every:
         return []

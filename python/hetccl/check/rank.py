@@ -139,7 +139,8 @@ class Check:
         return {"addresses": known["addresses"], "ports": mine.get("ports", [])}
 
     def _why_not(self) -> str:
-        """On rank 0: why there can be no communicator; empty where nothing is known against it."""
+        """On rank 0, returns the reason why there can be no communicator; "" if no reason is known.
+        """
         if self._panel.lost:
             return "ranks are missing"
         if len({one["version"] for one in self.document["ranks"] if one}) > 1:
@@ -166,7 +167,7 @@ class Check:
             raise
 
     def _note_refusals(self, refused: Sequence[str | None]) -> bool:
-        """On rank 0: whether some rank has no communicator."""
+        """On rank 0, returns whether some rank has no communicator."""
         texts = {str(rank): text for rank, text in enumerate(refused) if text}
         self.document["refused"] = texts
         return bool(texts or self._panel.lost)

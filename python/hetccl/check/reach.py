@@ -46,7 +46,7 @@ def targets(own: int, hosts: int) -> list[int]:
 
 
 def _dial(addresses: Sequence[str], port: int) -> str:
-    """Why none of the addresses answers at a port; empty where one does."""
+    """Returns the reason why none of the addresses answers at a port; "" if one answers."""
     said = "it has no address"
     for address in addresses:
         try:

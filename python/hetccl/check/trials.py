@@ -22,8 +22,9 @@ _ENCODING = "int8"
 
 
 def measure_speed(comm: Communicator, memory: Memory) -> float | None:
-    """Bytes per second that this rank's device encodes, the best of a few tries; None where the
-    device cannot. All ranks work at the same time, and none communicates."""
+    """Returns the bytes per second that this rank's device encodes, the best of a few tries; None
+    if the device cannot encode. All ranks measure at the same time, and none communicates.
+    """
     plain, codes = bytearray(4 * _WORK), bytearray(encoded_bytes(_WORK, _ENCODING))
     best = 0.0
     with lent(memory, plain) as source, lent(memory.another(), codes) as target:
@@ -94,7 +95,7 @@ class Trials:
         self.result: dict[str, Any] = {"speed": None, "collectives": [], "links": []}
 
     def run(self, rounds: list[list[schedule.Pair]]) -> None:
-        """Raises what calls raise, and DeviceError."""
+        """Runs all trials. Raises DeviceError, and the errors of calls."""
         self.at = "the device's memory"
         self._memory = self._make_memory()
         self.at = "the work of each rank alone"

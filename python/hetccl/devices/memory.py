@@ -135,7 +135,7 @@ class HostMemory:
 
     @contextmanager
     def lend(self, ends: Ends) -> Iterator[None]:
-        """What calls work on while it is open."""
+        """Yields while calls may use the buffers, which `ends` has."""
         del ends
         yield
 
@@ -160,7 +160,8 @@ class GpuMemory:
 
     @contextmanager
     def lend(self, ends: Ends) -> Iterator[None]:
-        """What calls work on while it is open; then the host's buffers have the results.
+        """Copies the buffers to the GPU, and puts the copies into `ends` while it is open. Then
+        copies the results back to the host.
 
         Buffers that overlap on the host, as in place, overlap on the GPU.
         """
@@ -202,7 +203,7 @@ class GpuMemory:
             self._arena, self._room = self._runtime.allocate(room), room
 
     def _place(self, places: list[tuple[int, int]]) -> list[int]:
-        """Where both buffers are on the GPU."""
+        """Returns the addresses of both buffers on the GPU."""
         (send, send_size), (recv, recv_size) = places
         overlap = send_size and recv_size and send < recv + recv_size and recv < send + send_size
         if overlap:
@@ -219,7 +220,7 @@ Memory = HostMemory | GpuMemory
 
 @contextmanager
 def lent(memory: Memory, buffer: Any) -> Iterator[Any]:
-    """What a call works on in place while it is open; then `buffer` has the result."""
+    """Yields the memory on which a call works in place. At the end `buffer` has the result."""
     ends = SimpleNamespace(send=buffer, recv=buffer)
     with memory.lend(ends):
         yield ends.send

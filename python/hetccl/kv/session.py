@@ -168,9 +168,10 @@ class Session(ABC):
         return json.dumps(values, separators=(",", ":"))
 
     def open(self, metadata: str, timeout: float | None = 10.0) -> Any:
-        """Makes the slow part of `connect`, in any thread: returns its `link`. Raises KvError where
-        the caches cannot be joined, which names both, and HetcclError where there is no connection
-        within `timeout` seconds."""
+        """Does the slow part of `connect`, in any thread. Returns its `link`. Raises KvError, which
+        names both caches, if they cannot be joined; HetcclError if there is no connection within
+        `timeout` seconds.
+        """
         facts = _read_metadata(metadata)
         self._check_peer(facts["description"])
         return self._endpoint.connect(facts["endpoint"], timeout=timeout)

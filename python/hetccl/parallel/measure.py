@@ -123,7 +123,7 @@ def measure_links(size: int = 8 << 20, device: torch.device | str = "cpu") -> di
 
 
 def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
-    """Bytes/s of a rank with others of one host and cluster; None on other ranks."""
+    """Measures the bytes/s of a rank with others of one host and cluster; None on other ranks."""
     if len(ranks) < 2:
         return None
     group = dist.new_group(ranks)
@@ -135,7 +135,8 @@ def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
 
 
 def _measure_message(source: int, target: int, buffer: torch.Tensor) -> float | None:
-    """Bytes/s of a message; None but on its receiver. Ranks send one after another."""
+    """Measures the bytes/s of a message; None except on its receiver. Ranks send one after another.
+    """
     found = None
     rank = dist.get_rank()
     if rank in (source, target):

@@ -163,7 +163,7 @@ class Pricer:
         return self._site.reduce_seconds(groups)
 
     def _backward(self, schedule: str) -> float:
-        """How many forward passes a backward pass is worth."""
+        """Returns the cost of a backward pass in forward passes."""
         split = self._model.split_backward if schedule == "zero-bubble" else 1
         return self._model.backward * split
 

@@ -112,7 +112,7 @@ def _transfer(transfer: dict[str, Any]) -> str:
 
 
 def parse(text: str) -> Description:
-    """From hetcclPlanDescribe."""
+    """Reads the result of hetcclPlanDescribe."""
     raw: dict[str, Any] = json.loads(text)
     ranks = [
         RankPlan(plan["rank"], plan["cluster"], plan["plan"]["steps"], plan.get("code"))

@@ -150,7 +150,7 @@ def build(job: Job, folder: Path, endings: list[str], machine: dict[str, Any]) -
 
 
 def dump(document: dict[str, Any]) -> str:
-    """As JSON with a line for each case, so that two reports can be compared by diff."""
+    """Returns JSON with a line for each case, so that two reports can be compared by diff."""
     parts = []
     for key, value in document.items():
         if key in ("cases", "speeds", "ranks", "libraries") and value:

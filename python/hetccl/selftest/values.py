@@ -50,7 +50,7 @@ class Values(Pattern):
         self._tables = [self._table(rank) for rank in range(n_ranks)]
 
     def value(self, rank: int, position: int) -> float:  # type: ignore[override]
-        """What `rank` sends at `position`."""
+        """Returns the value that `rank` sends at `position`."""
         return self._tables[rank][position % PERIOD]
 
     def combine(self, values: list[float]) -> float:
@@ -67,7 +67,8 @@ class Values(Pattern):
         return super().result(first, count)
 
     def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
-        """How many elements are wrong, `expected` being what a Case of these values expects."""
+        """Returns how many elements differ from `expected`, a Case's expectation with these values.
+        """
         first, self._first = self._first, None
         if got == expected:
             return 0

@@ -103,7 +103,7 @@ class Flat:
         self.end = self.begin + self.shard
 
     def pieces(self) -> Iterator[Piece]:
-        """What this rank owns of each parameter, in the order of the buffer."""
+        """Yields the part of each parameter that this rank owns, in the order of the buffer."""
         for slot in self.slots:
             begin = max(slot.offset, self.begin)
             end = min(slot.offset + slot.own_elements, self.end)
@@ -117,7 +117,7 @@ class Flat:
         return self.slots[0].parameter.dtype
 
     def read(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
-        """A copy of elements [begin, end) of the flat buffer, zeros where it is padded."""
+        """Returns a copy of elements [begin, end) of the flat buffer, with zeros for padding."""
         device = self.slots[0].parameter.device
         flat = torch.zeros(end - begin, dtype=dtype, device=device)
         for slot in self.slots:

@@ -223,7 +223,7 @@ def _make_scheme(
 
 
 def _shardings(wires: Sharding, ranks: int) -> Iterator[Sharding]:
-    """All that find_degrees allows on a tree of so many ranks."""
+    """Yields every sharding that find_degrees allows on a tree of so many ranks."""
     divisors = [number for number in range(1, ranks + 1) if ranks % number == 0]
     for states in divisors:
         for gradients in (number for number in divisors if states % number == 0):

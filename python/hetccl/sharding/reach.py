@@ -30,7 +30,7 @@ class Reach:
 
     @functools.cached_property
     def leaving(self) -> Mapping[str, tuple[float, ...]]:
-        """For each host, how many times a group's buffer leaves it, by collective."""
+        """By collective and host, how many times a group's buffer leaves the host."""
         both = tuple(map(sum, zip(self.gathers, self.reduces, strict=True)))
         return {
             "all_gather": self.gathers, "reduce_scatter": self.reduces, "all_reduce": both,

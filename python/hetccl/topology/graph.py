@@ -141,7 +141,7 @@ def _joined(links: Iterable[Link]) -> list[tuple[int, ...]]:
 
 
 def link_text(kind: str, mbps: int) -> str:
-    """ "tcp 10 Gbit/s"; shared memory has no speed that is known."""
+    """Returns a link for people: "tcp 10 Gbit/s". The speed of shared memory is unknown."""
     return kind if kind == "shm" else f"{kind} {bandwidth(mbps)}"
 
 
@@ -151,7 +151,7 @@ def _card(rank: Rank, name: str) -> Nic:
 
 
 def parse(text: str) -> Topology:
-    """From the text of hetcclTopologyDescribe or hetcclCommGetTopology, which is complete."""
+    """Reads the result of hetcclTopologyDescribe or hetcclCommGetTopology, which is complete."""
     raw: dict[str, Any] = json.loads(text)
     ranks = tuple(
         Rank(

@@ -50,7 +50,7 @@ class Layout:
 
 
 def parse_groups(text: str) -> str:
-    """ "AABB" as it is, "A2B2" spelt out."""
+    """Returns the groups spelt out: "AABB" for "A2B2"."""
     if not re.fullmatch(r"([A-Za-z]\d*)+", text):
         raise LayoutError(f"{text!r} is no layout: write a letter for each rank, AABB or A8B8")
     runs = [(letter, int(times or 1)) for letter, times in re.findall(r"([A-Za-z])(\d*)", text)]
@@ -68,7 +68,7 @@ def parse_bandwidth(text: str) -> int:
 
 
 def _lettered(texts: list[str], letters: str, option: str) -> dict[str, str]:
-    """["A=x", "y"] as {"A": "x", "": "y"}."""
+    """Returns {"A": "x", "": "y"} for ["A=x", "y"]."""
     found = {}
     for text in texts:
         letter, equals, value = text.rpartition("=")
@@ -98,7 +98,9 @@ def unknown_vendor(vendor: str, others: list[str]) -> str:
 
 
 def _parse_kind(text: str) -> tuple[str, str]:
-    """Vendor and model of "cuda:H100" or "cuda". Raises LayoutError where one is not known."""
+    """Returns the vendor and the model of "cuda:H100" or "cuda". Raises LayoutError if one is not
+    known.
+    """
     vendor, colon, model = text.partition(":")
     if not vendor:
         raise LayoutError("--kind takes VENDOR, VENDOR:MODEL or LETTER=VENDOR:MODEL")

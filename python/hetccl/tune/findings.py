@@ -87,7 +87,7 @@ def find(points: list[Point]) -> list[Finding]:
 
 
 def time_text(us: float) -> str:
-    """ "12.3 us", "4.56 ms"."""
+    """Returns a time for people: "12.3 us", "4.56 ms"."""
     return f"{us:.3g} us" if us < 999.5 else f"{us / 1e3:.3g} ms"
 
 

@@ -91,7 +91,8 @@ def merge(text: bytes, new: list[dict[str, Any]], path: Path) -> str:
 
 
 def save(found: list[Finding], tuning: dict[str, Any]) -> str:
-    """Merges what was found into the file that `tuning` names; a sentence on what was written.
+    """Merges the findings into the file that `tuning` names. Returns a sentence about the written
+    file.
 
     `tuning` is Communicator.tuning's, on rank 0. Raises KnowledgeError and OSError.
     """

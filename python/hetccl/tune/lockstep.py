@@ -64,7 +64,7 @@ class Rank:
             self._follow_order(order)
 
     def prepare(self, collective: str, size: int, key: dict[str, Any], default: Setting) -> int:
-        """On rank 0: takes buffers; how many calls a sample is to have."""
+        """On rank 0: takes buffers, and returns the number of calls for a sample."""
         self.order({"collective": collective, "bytes": size})
         alone = self.measure(key, default, default, calls=1, pairs=2, warm=True)
         assert not isinstance(alone, Refusal)
@@ -74,7 +74,8 @@ class Rank:
         self, key: dict[str, Any], default: Setting, setting: Setting, *,
         calls: int, pairs: int, warm: bool,
     ) -> list[float] | Refusal:  # fmt: skip
-        """On rank 0: microseconds of a call with default and setting in turn, as `Trial` takes.
+        """On rank 0: returns the microseconds of a call, with default and setting in turn, as
+        `Trial` takes them.
 
         A sample is the mean of `calls` calls on the slowest rank. `warm`: a pair comes before that
         is not timed, since a setting may have to connect ranks, or take memory.
@@ -125,8 +126,8 @@ class Rank:
         return list(times)
 
     def _try_to_set(self, key: dict[str, Any], setting: Setting) -> Refusal | None:
-        """A refusal where some rank cannot use the setting; of one element, and so of no key that
-        is swept, is the call by which they agree.
+        """Returns a refusal if some rank cannot use the setting. The ranks agree on it by a call of
+        one element, a size at which no key is swept.
         """
         text = ""
         try:

@@ -80,7 +80,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def parse(line: str) -> Point:
-    """One line. Raises ValueError where it is no measured point."""
+    """Returns the point of one line. Raises ValueError if the line is no measured point."""
     raw = json.loads(line)
     names = {field.name: field for field in fields(Point)}
     if not isinstance(raw, dict) or set(raw) != set(names):
@@ -132,7 +132,9 @@ def _read(descriptor: int, path: Path) -> bytes:
 
 
 def read(path: Path) -> list[Point]:
-    """All points of a file, the latest measurement of each. Raises OSError and RecordsError."""
+    """Returns all points of a file, the latest measurement of each. Raises OSError and
+    RecordsError.
+    """
     # Without O_NONBLOCK a FIFO that nobody writes to would hold the process up.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

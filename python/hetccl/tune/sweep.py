@@ -109,7 +109,7 @@ class Sweep:
         }
 
     def run(self, works: list[Work]) -> list[Finding]:
-        """Measures all keys, which are list_work's; what was found of each."""
+        """Measures all `works`, as list_work returns them. Returns a finding for each."""
         budget = self._options.budget_seconds
         end = time.monotonic() + (float("inf") if budget is None else budget)
         found: list[Finding] = []

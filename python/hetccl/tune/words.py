@@ -14,7 +14,7 @@ def size_of(key: dict[str, Any]) -> str:
 
 
 def key_text(key: dict[str, Any]) -> str:
-    """ "all_reduce, at most 4 MiB, elements of 4 bytes"."""
+    """Returns a key for people: "all_reduce, at most 4 MiB, elements of 4 bytes"."""
     text = f"{key['collective']}, at most {size_of(key)}"
     if "element_bytes" in key:
         text += f", elements of {key['element_bytes']} bytes"
@@ -33,7 +33,7 @@ def value_text(parameter: str, value: object) -> str:
 
 
 def setting_text(setting: Setting) -> str:
-    """ "ring, slice_bytes 256 KiB, depth 4"."""
+    """Returns a setting for people: "ring, slice_bytes 256 KiB, depth 4"."""
     parts = [str(setting["algorithm"])]
     parts += [
         f"{name} {value_text(name, value)}"
