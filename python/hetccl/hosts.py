@@ -190,8 +190,7 @@ class EmulatedHosts:
         return _sent(self.namespace(host), self.interface(rail))
 
     def trunk_bytes(self, site: int) -> int:
-        """Returns the bytes that the hosts of ``site`` have sent to other sites, headers included.
-        """
+        """Returns the bytes that ``site``'s hosts have sent to other sites, headers included."""
         if not 0 <= site < self.sites or self.sites == 1:
             raise IndexError(f"site {site}: there are {self.sites}, and one alone has no trunk")
         return _sent(self._switch, f"t{site}")

@@ -10,8 +10,7 @@ from typing import Any
 
 
 def _lines(path: str, key: str) -> list[str]:
-    """Returns the values of the "key : value" lines of a file of /proc; none if it cannot be read.
-    """
+    """Returns the values of "key : value" lines of a file of /proc; none if it cannot be read."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:

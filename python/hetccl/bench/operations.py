@@ -55,8 +55,7 @@ class Case(ABC):
 
     @abstractmethod
     def buffers(self) -> tuple[Any, Any]:
-        """Returns the buffers that this rank sends and receives, as bytes; an empty one for none.
-        """
+        """Returns the buffers that this rank sends and receives, as bytes; empty ones for none."""
 
     @abstractmethod
     def expected(self) -> bytes:

@@ -97,8 +97,7 @@ class Pattern:
         return (period * (count // PERIOD + 1))[: count * self.dtype.bytes]
 
     def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
-        """Returns how many elements differ from `expected`, a Case's expectation with this pattern.
-        """
+        """Returns how many elements differ from `expected`, which a Case of this pattern has."""
         return wrong_elements(got, expected, self.dtype.bytes)
 
 

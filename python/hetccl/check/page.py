@@ -67,8 +67,7 @@ def _draw(
 
 
 def _keep_slowest(heats: dict[Ends, float]) -> list[int]:
-    """Returns the places of a map, ascending; those with the slowest links if there are too many.
-    """
+    """Returns the places of a map, ascending; those of the slowest links if there are too many."""
     of_place: dict[int, list[float]] = {}
     for ends, heat in heats.items():
         for place in ends:
@@ -78,8 +77,7 @@ def _keep_slowest(heats: dict[Ends, float]) -> list[int]:
 
 
 def heat_maps(document: dict[str, Any]) -> list[HeatMap]:
-    """Returns the maps of bandwidth and latency of all measured links; none if there are no links.
-    """
+    """Returns maps of bandwidth and latency of all measured links; none if there are no links."""
     hosts, every = Hosts(document), graph.links(document)
     if not every:
         return []

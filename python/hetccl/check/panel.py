@@ -254,8 +254,7 @@ class Follow:
         return []
 
     def share(self, value: Any, seconds: float) -> Any:
-        """Returns the value that rank 0 sends. Raises PanelError if it sends nothing for `seconds`.
-        """
+        """Returns rank 0's value. Raises PanelError if it sends nothing for `seconds`."""
         del value
         try:
             self._connection.settimeout(seconds)

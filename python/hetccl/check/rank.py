@@ -139,8 +139,7 @@ class Check:
         return {"addresses": known["addresses"], "ports": mine.get("ports", [])}
 
     def _why_not(self) -> str:
-        """On rank 0, returns the reason why there can be no communicator; "" if no reason is known.
-        """
+        """On rank 0, returns why there can be no communicator; "" if no reason is known."""
         if self._panel.lost:
             return "ranks are missing"
         if len({one["version"] for one in self.document["ranks"] if one}) > 1:

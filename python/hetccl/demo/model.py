@@ -40,8 +40,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then two linear layers; each follows a norm, and its result is added to its input.
-    """
+    """Attention, then two linear layers; each follows a norm, and adds its result to its input."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -73,8 +72,7 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=0.02, generator=generator)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Returns the mean cross-entropy, in nats, of `targets`; both are (batch, length) of int64.
-        """
+        """Returns the mean cross-entropy of `targets` in nats; both are int64 (batch, length)."""
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)

@@ -135,8 +135,7 @@ def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
 
 
 def _measure_message(source: int, target: int, buffer: torch.Tensor) -> float | None:
-    """Measures the bytes/s of a message; None except on its receiver. Ranks send one after another.
-    """
+    """Measures the bytes/s of a message; None except on its receiver. Ranks send in turns."""
     found = None
     rank = dist.get_rank()
     if rank in (source, target):

@@ -67,8 +67,7 @@ class Values(Pattern):
         return super().result(first, count)
 
     def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
-        """Returns how many elements differ from `expected`, a Case's expectation with these values.
-        """
+        """Returns how many elements differ from `expected`, which a Case of these values has."""
         first, self._first = self._first, None
         if got == expected:
             return 0
