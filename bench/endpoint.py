@@ -5,11 +5,11 @@
 `--devices`: of the two ends, "host" or "cuda:0". `--apart`: as if they were on two hosts, over TCP
 and loopback. `--link`: on two emulated hosts, joined by a link of that rate (root only).
 The best, of the same run: on one host a copy of memory, or a GPU's copies out and in through pinned
-memory; over TCP as many plain streams as a channel has, each with a thread at either end; with
-`--link` the link's rate. HETCCL_TCP_THREADS tells how many threads move a channel's streams, beside
-the engine's: an eighth of the cores, or what is set.
-Short transfers stand beside a ping: 8 bytes there and back by a communicator of both ends, over the
-same transport.
+memory; over TCP as many plain streams as a channel has, each with a thread at either end, from and
+into memory of the same length; with `--link` the link's rate. HETCCL_TCP_THREADS tells how many
+threads move a channel's streams, beside the engine's: an eighth of the cores, or what is set.
+Short transfers stand beside a ping: 8 bytes there and back by a communicator of both ends, between
+the same memories and over the same transport.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def memory_on(device: str, size: int) -> torch.Tensor:
     return torch.zeros(size, dtype=torch.uint8, device="cpu" if device == "host" else device)
 
 
-def ping(uid: bytes, rank: int) -> list[float]:
-    """Seconds of 8 bytes there and back between hosts' memories of two ranks, both in calls."""
-    data = torch.zeros(8, dtype=torch.uint8).numpy()
+def ping(uid: bytes, rank: int, device: str) -> list[float]:
+    """Seconds of 8 bytes there and back between two ranks' memories, both in calls."""
+    data = memory_on(device, 8)
     times = []
-    with hetccl.Communicator(uid, rank, 2, device="host") as communicator:
+    with hetccl.Communicator(uid, rank, 2, device=device) as communicator:
         for _ in range(PINGS):
             began = time.perf_counter()
             if rank == 0:
@@ -59,6 +59,8 @@ def ping(uid: bytes, rank: int) -> list[float]:
             else:
                 communicator.recv(data, 0)
                 communicator.send(data, 0)
+            if device != "host":
+                torch.cuda.synchronize()
             times.append(time.perf_counter() - began)
     return times
 
@@ -72,7 +74,7 @@ def serve(arguments: argparse.Namespace, pipe: Connection) -> None:
         memory = memory_on(device, 2 * arguments.total)
         endpoint.register(memory, "memory")
         pipe.send(endpoint.metadata())
-        ping(pipe.recv(), 1)
+        ping(pipe.recv(), 1, device)
         while (asked := pipe.recv()) is not None:
             value = asked
             if value >= 0:
@@ -116,9 +118,10 @@ def stream_limit(streams: int) -> float:
     """Bytes a second of plain TCP streams over loopback, by threads of two processes."""
 
     def drain(sink: socket.socket) -> None:
-        buffer = bytearray(1 << 20)
-        while sink.recv_into(buffer):
-            pass
+        part = memoryview(bytearray(TOTAL // streams))
+        at = 0
+        while n := sink.recv_into(part[at:]):
+            at = (at + n) % len(part)
 
     def read(port: int) -> None:
         threads = []
@@ -193,7 +196,7 @@ def measure(arguments: argparse.Namespace, ours: Connection) -> None:
         print(f"{'':6} {'block':>10} {'blocks':>7} {'GB/s':>8} {'of best':>8} {'us a block':>11}")
         uid = hetccl.unique_id()
         ours.send(uid)
-        round_trip = statistics.median(ping(uid, 0))
+        round_trip = statistics.median(ping(uid, 0, devices[0]))
         for size in arguments.sizes:
             rows = rows_of(size, arguments.total, region.id, peer.region("memory"))
             blocks, n = Blocks(endpoint, rows), len(rows)

@@ -81,6 +81,9 @@ class RedOp(IntEnum):
     bxor = 66
 
 
+NCCL_OPS = tuple(op.name for op in RedOp if op <= RedOp.avg)
+
+
 class Residence(IntEnum):
     """hetcclScalarResidence_t."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hetccl._lib import DataType, RedOp
+from hetccl._lib import NCCL_OPS, DataType
 
-OPS = tuple(op.name for op in RedOp if op <= RedOp.avg)  # those of NCCL
 TYPES = tuple(DataType.__members__)
 # As nccl-tests, NCCL, MPI and PyTorch write them; hyphens and underscores are left out first.
 _TYPE_WORDS = {
@@ -45,6 +44,15 @@ def parse_type(given: str) -> str:
     return _find(given, TYPES, _TYPE_WORDS, "type of elements")
 
 
+def or_all(parse: Callable[[str], str]) -> Callable[[str], str]:
+    """Returns the parser of an option that takes "all", too."""
+
+    def parse_or_all(given: str) -> str:
+        return "all" if given == "all" else parse(given)
+
+    return parse_or_all
+
+
 Datatype = Annotated[
     str,
     typer.Option(
@@ -68,7 +76,7 @@ Rendezvous = Annotated[
 
 def parse_op(given: str, more: Sequence[str] = ()) -> str:
     """An operator by its name, "avg" or "mean"; `more` are names that one command takes, too."""
-    return _find(given, (*OPS, *more), _OP_WORDS, "operator")
+    return _find(given, (*NCCL_OPS, *more), _OP_WORDS, "operator")
 
 
 def parse_call(given: str, names: Sequence[str]) -> str:

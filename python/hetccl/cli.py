@@ -10,7 +10,7 @@ import typer
 
 import hetccl
 from hetccl._lib import HetcclError
-from hetccl.arguments import Datatype, Rendezvous, parse_call, parse_op, parse_size
+from hetccl.arguments import Rendezvous, or_all, parse_call, parse_op, parse_size, parse_type
 from hetccl.balance.command import balance
 from hetccl.check.command import check
 from hetccl.devices.choice import AUTO, Devices
@@ -102,8 +102,9 @@ def info(
     """Show hetccl's version, its PyTorch backend, what was found on this machine, and settings."""
     if pid is not None:
         return _show_nccl_of(pid)
-    from hetccl import _lib, info_view, torch_backend
+    from hetccl import _lib, info_view, torch_backend, wheels
 
+    wheels.load_nccl()
     found = {"version": _version(), "torch_backend": torch_backend.state()}
     document = {**found, **json.loads(_lib.info())}
     if as_json:
@@ -188,8 +189,17 @@ Iterations = Annotated[int, typer.Option("-n", "--iters", min=1, help="Timed cal
 Warmups = Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Calls before those.")]
 Op = Annotated[
     str,
-    typer.Option("-o", "--op", parser=parse_op, metavar="OP", help="sum, prod, max, min or avg."),
+    typer.Option(
+        "-o", "--op", parser=or_all(parse_op), metavar="OP", help="sum, prod, max, min, avg or all."
+    ),
 ]
+Types = Annotated[
+    str,
+    typer.Option(
+        "-d", "--datatype", "--dtype", "--type", parser=or_all(parse_type), metavar="TYPE",
+        help="float32, bfloat16, int8, ... or all.",
+    ),
+]  # fmt: skip
 Root = Annotated[
     int, typer.Option("-r", "--root", min=0, help="Of a broadcast, reduce, gather or scatter.")
 ]
@@ -229,7 +239,7 @@ def bench(
     iterations: Iterations = 20,
     warmups: Warmups = 1,
     redop: Op = "sum",
-    dtype: Datatype = "float32",
+    dtype: Types = "float32",
     root: Root = 0,
     check: Check = 1,
     blocking: Blocking = 0,
@@ -255,6 +265,8 @@ def bench(
         )
     if predict and not CASES[operation].has_plan:
         raise typer.BadParameter(f"--predict: {operation} is no collective, and has no prediction")
+    if regress and "all" in (dtype, redop):
+        raise typer.BadParameter("--regress takes one type (-d) and one operator (-o), not all")
     measured = Options(
         operation=operation, min_bytes=min_bytes, max_bytes=max_bytes, step_bytes=step_bytes,
         factor=factor, redop=redop, dtype=dtype, root=root, iterations=iterations,

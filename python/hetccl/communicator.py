@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hetccl import _groups, _lib
+from hetccl import _groups, _lib, wheels
 from hetccl._elements import pack
 from hetccl._lib import Residence, Result
 from hetccl._memory import DATA_TYPES, FOREIGN_DEVICE, Memory, check_codes, check_tag, read_residual
@@ -69,6 +69,8 @@ class Communicator:
         self._comm = ctypes.c_void_p()
         self._place: tuple[int, int] | None = (rank, size)
         self._on_host = device in (None, "", "host")
+        if device and device.startswith("cuda"):
+            wheels.load_nccl()
         major, minor, patch = _lib.version()
         config = _lib.Config(
             size=ctypes.sizeof(_lib.Config),
@@ -105,15 +107,12 @@ class Communicator:
         return self._where()[1]
 
     def ready(self) -> bool:
-        """Whether work in the background is complete. Raises HetcclError if it, or the
-        communicator, has failed.
-        """
+        """Whether background work is complete. Raises HetcclError if it, or this, has failed."""
         return self._failure() == Result.SUCCESS
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Makes communicators of the ranks with equal `color` (0 or more), ordered by `key`, then
-        by rank. Collective. Returns None for a `color` of None. The new communicator has this one's
-        options.
+        by rank. Collective. Returns None for a `color` of None. The new one has these options, too.
         """
         number = _lib.NO_COLOR if color is None else color
         part = self._part("hetcclCommSplit", number, key)

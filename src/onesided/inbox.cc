@@ -14,7 +14,7 @@ namespace {
 // Arrived pieces are copied to the device in batches of at least this many bytes.
 constexpr size_t kCopiedAtOnce = size_t{2} << 20;
 // A ticket that no stager returns.
-constexpr uint64_t kNotCopied = UINT64_MAX;
+constexpr Stager::Ticket kNotCopied{{UINT64_MAX, UINT64_MAX}};
 
 }  // namespace
 

@@ -78,13 +78,13 @@ class Inbox {
     ChunkPool::Chunk chunk{};     ///< the chunk of that buffer
   };
   struct Waiting {
-    uint64_t ticket = 0;
+    Stager::Ticket ticket;
     std::function<void()> done;
     std::vector<Use> uses;
   };
   /// A chunk, or a place in the window, that is in use until its data has been copied.
   struct Held {
-    uint64_t ticket = 0;
+    Stager::Ticket ticket;
     ChunkPool::Chunk chunk;
     bool in_window = false;
   };
@@ -104,8 +104,8 @@ class Inbox {
   }
   bool stage(Posted& posted);
   void post(const Posted& posted);
-  [[nodiscard]] bool reached(uint64_t ticket) const {
-    return ticket == 0 || options_.stager->reached(ticket);
+  [[nodiscard]] bool reached(const Stager::Ticket& ticket) const {
+    return ticket == Stager::Ticket{} || options_.stager->reached(ticket);
   }
   bool settle();
   [[nodiscard]] bool all_here() const { return channel_.recvs_completed() == n_posted_; }
@@ -124,7 +124,7 @@ class Inbox {
   std::vector<Stager::Piece> copies_;
   size_t copied_bytes_ = 0;  // total of copies_
   std::deque<Held> held_;
-  uint64_t last_ticket_ = 0;
+  Stager::Ticket last_ticket_;
   uint64_t n_posted_ = 0, n_taken_ = 0;
   std::deque<Waiting> landings_;
 };

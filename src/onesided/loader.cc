@@ -66,7 +66,7 @@ bool Loader::place(Outbox::Item& item, Frame::Way way) {
 
 void Loader::enqueue(Loaded& loaded, std::vector<Stager::Piece>& copies, size_t& first) {
   if (copies.empty()) return;
-  const uint64_t ticket = options_.stager->enqueue(std::exchange(copies, {}));
+  const Stager::Ticket ticket = options_.stager->enqueue(std::exchange(copies, {}));
   for (; first < loaded.items.size(); ++first) loaded.items[first].ticket = ticket;
 }
 

@@ -27,7 +27,7 @@ transport::MessageInfo header_of(uint64_t communicator, uint64_t number, size_t 
 
 void Outbox::add(Item item) {
   bytes_ += length_of(item);
-  if (item.ticket != 0) last_ticket_ = item.ticket;
+  if (item.ticket != Stager::Ticket{}) last_ticket_ = item.ticket;
   waiting_.push_back(std::move(item));
 }
 
@@ -44,7 +44,7 @@ void Outbox::post(Item& item) {
 
 bool Outbox::progress() {
   bool moved = false;
-  while (!waiting_.empty() && posted_.size() < kMostPosted && is_there(waiting_.front())) {
+  while (!waiting_.empty() && posted_.size() < kMostPosted && reached(waiting_.front().ticket)) {
     posted_.push_back(std::move(waiting_.front()));  // moving the item does not move its data
     waiting_.pop_front();
     post(posted_.back());

@@ -34,7 +34,7 @@ class Outbox {
     size_t bytes = 0;            ///< of the run
     bool registered = false;     ///< the run's memory is registered with the transport
     bool beside = false;         ///< the run is in the window and does not travel
-    uint64_t ticket = 0;         ///< stager ticket of its copy; 0: no copy is needed
+    Stager::Ticket ticket{};     ///< of its copy; default if no copy is needed
     ChunkPool::Chunk chunk{};    ///< keeps the run's memory
     std::vector<Use> uses{};     ///< keep the regions that the run lies in
     std::function<void()> sent;  ///< called once this item and all before it have left; may be
@@ -53,7 +53,7 @@ class Outbox {
   /// Returns whether it may still read that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   /// Returns whether no copy from a device is pending.
-  [[nodiscard]] bool copied() const { return last_ticket_ == 0 || stager_->reached(last_ticket_); }
+  [[nodiscard]] bool copied() const { return reached(last_ticket_); }
   /// Drops everything. The channel must be closed.
   void drop() {
     waiting_.clear();
@@ -64,8 +64,8 @@ class Outbox {
   [[nodiscard]] size_t size() const { return waiting_.size() + posted_.size(); }
 
  private:
-  [[nodiscard]] bool is_there(const Item& item) const {
-    return item.ticket == 0 || stager_->reached(item.ticket);
+  [[nodiscard]] bool reached(const Stager::Ticket& ticket) const {
+    return ticket == Stager::Ticket{} || stager_->reached(ticket);
   }
   void post(Item& item);
 
@@ -74,7 +74,7 @@ class Outbox {
   const Stager* const stager_;
   std::deque<Item> waiting_, posted_;
   size_t bytes_ = 0;
-  uint64_t last_ticket_ = 0;
+  Stager::Ticket last_ticket_;
   uint64_t n_posted_ = 0, n_sent_ = 0;
 };
 

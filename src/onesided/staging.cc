@@ -1,9 +1,12 @@
 #include "onesided/staging.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/cpu_pause.h"
 #include "base/exception.h"
 #include "base/thread.h"
 
@@ -13,6 +16,12 @@ namespace {
 
 constexpr size_t kAlignment = 512;
 constexpr size_t kFlagsAtOnce = 64;
+// Jobs with a longer copy all go to one lane: two such copies side by side would both be late, and
+// keep twice the memory.
+constexpr size_t kLong = size_t{2} << 20;
+// The thread spins this long for its next job before it sleeps: a short transfer after another one
+// takes about as long.
+constexpr auto kSpin = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -91,9 +100,11 @@ Result<Gates::Gate> Gates::add(device::Stream& stream) {
 
 Result<std::unique_ptr<Stager>> Stager::create(device::Device& device) {
   std::unique_ptr<Stager> made(new Stager(device));
-  HETCCL_ASSIGN(made->stream_, device.create_stream());
-  HETCCL_ASSIGN(void* const memory, device.allocate_pinned(sizeof(device::Flag)));
-  made->flag_ = new (memory) device::Flag;
+  for (Lane& lane : made->lanes_) {
+    HETCCL_ASSIGN(lane.stream, device.create_stream());
+    HETCCL_ASSIGN(void* const memory, device.allocate_pinned(sizeof(device::Flag)));
+    lane.flag = new (memory) device::Flag;
+  }
   HETCCL_ASSIGN(made->thread_, start_thread("hetccl stager", [self = made.get()] { self->run(); }));
   return made;
 }
@@ -105,28 +116,41 @@ Stager::~Stager() {
   }
   wanted_.notify_one();
   if (thread_.joinable()) thread_.join();
-  if (flag_ != nullptr) device_.free_pinned(flag_);
+  for (const Lane& lane : lanes_)
+    if (lane.flag != nullptr) device_.free_pinned(lane.flag);
 }
 
-uint64_t Stager::enqueue(std::vector<Piece> pieces) {
-  uint64_t ticket = 0;
+Stager::Ticket Stager::enqueue(std::vector<Piece> pieces) {
+  const bool is_long = std::any_of(pieces.begin(), pieces.end(),
+                                   [](const Piece& one) { return one.copy.bytes > kLong; });
+  Ticket ticket;
   {
     const std::lock_guard lock(mutex_);
-    ticket = ++given_;
-    jobs_.push_back({std::move(pieces), ticket});
+    const size_t lane = is_long ? 0 : next_lane_;
+    next_lane_ = 1 - lane;
+    const uint64_t number = ++given_.jobs[lane];
+    jobs_.push_back({std::move(pieces), lane, number});
+    ticket = given_;
+    ++n_given_;
   }
   wanted_.notify_one();
   return ticket;
 }
 
 // The stream writes the low 32 bits. This is polled often enough that the word never wraps unseen.
-uint64_t Stager::reached() const {
-  uint64_t before = reached_.load(std::memory_order_acquire);
-  const uint32_t word = flag_->word.load(std::memory_order_acquire);
+uint64_t Stager::Lane::reached() const {
+  uint64_t before = last_reached.load(std::memory_order_acquire);
+  const uint32_t word = flag->word.load(std::memory_order_acquire);
   const uint64_t now = before + static_cast<uint32_t>(word - static_cast<uint32_t>(before));
-  while (before < now && !reached_.compare_exchange_weak(before, now)) {
+  while (before < now && !last_reached.compare_exchange_weak(before, now)) {
   }
   return std::max(before, now);
+}
+
+bool Stager::reached(const Ticket& ticket) const {
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    if (ticket.jobs[i] > 0 && lanes_[i].reached() < ticket.jobs[i]) return false;
+  return true;
 }
 
 // Every link asks at every poll, so the common case takes no lock.
@@ -137,7 +161,10 @@ Status Stager::status() const {
 }
 
 void Stager::run() {
+  uint64_t n_begun = 0;
   for (;;) {
+    const TimePoint sleeps_at = steady_clock().now() + kSpin;
+    while (n_given_.load() == n_begun && steady_clock().now() < sleeps_at) cpu_pause();
     Job job;
     {
       std::unique_lock lock(mutex_);
@@ -145,6 +172,7 @@ void Stager::run() {
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
+      ++n_begun;
     }
     Status copied;
     try {
@@ -160,17 +188,18 @@ void Stager::run() {
 }
 
 Status Stager::copy(const Job& job) {
+  Lane& lane = lanes_[job.lane];
   const bool on_host = (device_.capabilities() & device::kHostAccessible) != 0;
   std::vector<Copy> together;
   for (const Piece& one : job.pieces) {
     if (one.short_together || on_host) {
       together.push_back(one.copy);
     } else {
-      HETCCL_TRY(device_.copy(*stream_, one.copy.dst, one.copy.src, one.copy.bytes));
+      HETCCL_TRY(device_.copy(*lane.stream, one.copy.dst, one.copy.src, one.copy.bytes));
     }
   }
-  HETCCL_TRY(device_.copy_all(*stream_, together));
-  return device_.write_flag(*stream_, *flag_, static_cast<uint32_t>(job.ticket));
+  HETCCL_TRY(device_.copy_all(*lane.stream, together));
+  return device_.write_flag(*lane.stream, *lane.flag, static_cast<uint32_t>(job.number));
 }
 
 }  // namespace hetccl::onesided

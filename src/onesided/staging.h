@@ -2,6 +2,7 @@
 // the device copy, because the engine makes no device calls.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -91,9 +92,16 @@ class Gates {
   std::vector<void*> pinned_memory_;
 };
 
-/// Enqueues copies on a stream of its own, in order. Thread-safe, except for destruction.
+/// Enqueues jobs of copies on two streams of its own, in turns: one copies while the other writes
+/// the flag of its last job. Jobs may run side by side. Thread-safe, except for destruction.
 class Stager {
  public:
+  /// How many jobs each stream had been given when a job was enqueued, that job included. As made,
+  /// it is reached.
+  struct Ticket {
+    std::array<uint64_t, 2> jobs{};
+    bool operator==(const Ticket&) const = default;
+  };
   struct Piece {
     Copy copy;
     bool short_together = true;  ///< copies short pieces in one kernel; false for memory that
@@ -104,31 +112,38 @@ class Stager {
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
-  /// Returns a ticket, at least 1, that is reached once the copies are complete.
-  uint64_t enqueue(std::vector<Piece> pieces);
-  [[nodiscard]] bool reached(uint64_t ticket) const { return ticket <= reached(); }
+  /// Returns a ticket that is reached once these copies and all before are complete.
+  Ticket enqueue(std::vector<Piece> pieces);
+  [[nodiscard]] bool reached(const Ticket& ticket) const;
   /// Why some enqueued copies will never be reached; ok while nothing has failed.
   [[nodiscard]] Status status() const;
 
  private:
   struct Job {
     std::vector<Piece> pieces;
-    uint64_t ticket = 0;
+    size_t lane = 0;
+    uint64_t number = 0;  // of its lane
+  };
+  struct Lane {
+    [[nodiscard]] uint64_t reached() const;
+
+    std::unique_ptr<device::Stream> stream;
+    device::Flag* flag = nullptr;
+    mutable std::atomic<uint64_t> last_reached{0};  // as of the last call of `reached`
   };
   explicit Stager(device::Device& device) : device_(device) {}
-  [[nodiscard]] uint64_t reached() const;
   void run();
   Status copy(const Job& job);
 
   device::Device& device_;
-  std::unique_ptr<device::Stream> stream_;
-  device::Flag* flag_ = nullptr;
-  mutable std::atomic<uint64_t> reached_{0};  // as of the last call of `reached`
+  std::array<Lane, 2> lanes_;
   std::atomic<bool> failed_{false};
 
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable wanted_;
-  uint64_t given_ = 0;  // last ticket given
+  Ticket given_;
+  size_t next_lane_ = 0;
+  std::atomic<uint64_t> n_given_{0};  // jobs of both lanes; read without the lock
   std::deque<Job> jobs_;
   Status status_;
   bool stop_ = false;

@@ -10,7 +10,7 @@ from kv_world import World
 from hetccl.kv import Cache, Options, Receiver, Sender
 
 MODEL = Model(3, 4, (8, 8))
-OPTIONS = Options(slots=3, slot_bytes=512, lease=3.0, grace=1.0, least_piece=64)
+OPTIONS = Options(slots=3, slot_bytes=512, lease=3.0, grace=1.0, least_piece=64, least_send=1)
 CHECKED = dataclasses.replace(OPTIONS, checksum=True)
 
 

@@ -163,6 +163,7 @@ class Schedule:
                     slots=chance.randint(1, 4), slot_bytes=chance.choice((64, 256, 1024)),
                     lease=LEASE, grace=GRACE, most_transfers=chance.choice((1, 3, 64)),
                     checksum=chance.random() < 0.5, least_piece=chance.choice((1, 64, 10**6)),
+                    least_send=chance.choice((1, 500, 10**6)),
                 )  # fmt: skip
                 self.groups.append(Group(
                     kind, f"{letter}{number}", chance.choice(orders), chance.randint(1, 4),

@@ -7,7 +7,8 @@ import pytest
 import typer
 
 from hetccl import _lib
-from hetccl.arguments import OPS, TYPES, parse_call, parse_count, parse_op, parse_size, parse_type
+from hetccl._lib import NCCL_OPS
+from hetccl.arguments import TYPES, parse_call, parse_count, parse_op, parse_size, parse_type
 from hetccl.bench.operations import CASES
 
 
@@ -25,7 +26,7 @@ def test_types_have_the_fields_names(given, expected):
 
 def test_all_names_are_the_librarys():
     assert set(TYPES) == set(_lib.DataType.__members__)
-    assert set(OPS) < set(_lib.RedOp.__members__)
+    assert set(NCCL_OPS) < set(_lib.RedOp.__members__)
     for name in TYPES:
         assert parse_type(name) == name
     for name in CASES:

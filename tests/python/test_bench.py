@@ -16,6 +16,8 @@ import commands
 import pytest
 from patience import HANG, PROMPT
 
+from hetccl._lib import NCCL_OPS
+from hetccl.arguments import TYPES
 from hetccl.bench import launch, measure, table
 from hetccl.bench.operations import CASES
 from hetccl.bench.options import Options
@@ -99,22 +101,16 @@ def test_messages_have_no_prediction():
     bench("send_recv", "--predict", "-b", 8, "-e", 8, status=2)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "redop"),
-    [
-        ("int8", "sum"),
-        ("uint16", "max"),
-        ("bfloat16", "avg"),
-        ("float16", "prod"),
-        ("int64", "min"),
-        ("float8_e4m3", "sum"),
-        ("float8_e5m2", "avg"),
-    ],
-)
-def test_types_and_reductions(dtype, redop):
+def test_all_types_and_operators():
     arguments = ("--ranks", 3, "--clusters", 2, "-b", "9K", "-e", "9K", "-n", 1)
-    report = json.loads(bench("all_reduce", *arguments, "-d", dtype, "-o", redop, "--json"))
+    report = json.loads(bench("all_reduce", *arguments, "-d", "all", "-o", "all", "--json"))
     assert report["wrong"] == 0
+    measured = [(row["dtype"], row["redop"]) for row in report["rows"]]
+    assert measured == [(dtype, op) for dtype in TYPES for op in NCCL_OPS]
+    report = json.loads(bench("broadcast", *arguments, "-d", "all", "-o", "all", "--json"))
+    assert [(row["dtype"], row["redop"]) for row in report["rows"]] == [(t, "none") for t in TYPES]
+    refused = run_bench("--regress", "-d", "all", status=2)
+    assert "--regress takes one type (-d) and one operator (-o), not all" in refused.stderr
 
 
 def test_a_prediction_is_added_where_it_is_asked_for():
@@ -379,5 +375,5 @@ def test_cluster_labels():
 
 def test_long_times_keep_the_columns():
     timing = measure.Timing(seconds=12.3456789, algbw=0.01, busbw=0.01, wrong=None)
-    row = measure.Row(1 << 40, 1 << 38, timing, timing)
+    row = measure.Row("float32", "sum", 1 << 40, 1 << 38, timing, timing)
     assert "N/A" in table.line(Options(), row)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hetccl._lib import RedOp, plan
+from hetccl._lib import NCCL_OPS, DataType, RedOp, plan
 from hetccl._streams import Stream
 from hetccl.bench.operations import CASES, Case
 from hetccl.bench.options import Options
@@ -37,6 +37,8 @@ class Timing:
 class Row:
     """One line of the table; `count` is the call's, `size` bytes of the whole buffer."""
 
+    dtype: str
+    redop: str  # "none" where nothing is reduced
     size: int
     count: int
     out_of_place: Timing
@@ -186,7 +188,11 @@ def _row(comm: Communicator, memory: Memory, stream: Stream | None, options: Opt
         alone = _measure_alone(case, memory)
     encoding = case.find_encoding()
     error = case.largest_error() if encoding else 0.0
-    return Row(case.size, case.count, out_of_place, in_place, predicted, alone, encoding, error)
+    redop = options.redop if kind.reduces else "none"
+    return Row(
+        options.dtype, redop, case.size, case.count, out_of_place, in_place, predicted, alone,
+        encoding, error,
+    )  # fmt: skip
 
 
 def run(
@@ -195,8 +201,8 @@ def run(
     on_row: Callable[[Row], None],
     memory: Memory | None = None,
 ) -> Report:
-    """Measures every size; collective. `on_row` is called as rows come, on every rank. `memory` is
-    that of this rank's device; None: the host's."""
+    """Measures every type, operator and size; collective. `on_row` is called as rows come, on every
+    rank. `memory` is that of this rank's device; None: the host's."""
     topology = comm.topology()
     graph = json.dumps(topology)
     report = Report(options, comm.size, len(topology.get("clusters", [])))
@@ -206,9 +212,11 @@ def run(
     on_host = isinstance(memory, HostMemory)
     stream = Stream() if on_host and not options.blocking else None
     try:
-        for size in options.sizes():
-            report.rows.append(_row(comm, memory, stream, options, size, graph))
-            on_row(report.rows[-1])
+        redops = NCCL_OPS if CASES[options.operation].reduces else ("sum",)
+        for one in options.each(redops, tuple(DataType.__members__)):
+            for size in one.sizes():
+                report.rows.append(_row(comm, memory, stream, one, size, graph))
+                on_row(report.rows[-1])
         stats = comm.stats()
         report.cross_bytes = int(_agree(comm, memory, stats.cross_bytes_sent, "sum"))
         if CASES[options.operation].has_plan:  # of messages, each rank's least counts its own alone

@@ -64,10 +64,9 @@ def _columns(timing: Timing | None) -> str:
 def line(options: Options, row: Row) -> str:
     """One row."""
     case = CASES[options.operation]
-    redop = options.redop if case.reduces else "none"
     root = options.root if case.has_root else -1
-    dtype = _NCCL_TYPES.get(options.dtype, options.dtype)
-    left = f"{row.size:12d}  {row.count:12d}  {dtype:>8}  {redop:>6}  {root:6d}"
+    dtype = _NCCL_TYPES.get(row.dtype, row.dtype)
+    left = f"{row.size:12d}  {row.count:12d}  {dtype:>8}  {row.redop:>6}  {root:6d}"
     predicted = ""
     if row.predicted is not None and row.alone is not None:
         predicted = f"  {row.predicted * 1e6:9.1f}  {row.alone * 1e6:9.1f}"

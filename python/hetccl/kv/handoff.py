@@ -23,6 +23,11 @@ class Job:
     tokens: tuple[int, int]
     event: Any
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether a GPU has computed them; a host always has."""
+        return self.event is None or bool(self.event.query())
+
 
 @dataclasses.dataclass(eq=False)
 class Handoff:
@@ -63,6 +68,11 @@ class Handoff:
             return True
         sent = self.is_committed and self.flights.is_quiet
         return sent and (self.is_finished or not self.is_pull)
+
+    @property
+    def last_layer(self) -> int:
+        """The last layer that the receiver has asked for."""
+        return max((share.layer for share in self.shares), default=0)
 
     @property
     def n_cells(self) -> int:

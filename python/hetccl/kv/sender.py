@@ -307,11 +307,12 @@ class Sender(Session):
         """Starts the transfers of a hand-off that may start now."""
         request = self._requests[handoff.request]
         try:
-            while handoff.jobs and (handoff.jobs[0].event is None or handoff.jobs[0].event.query()):
+            while n := self._count_ready(request, handoff):
                 if self._budget.is_spent:
                     self.metrics.transfer_waits += 1
                     break
-                self._start_job(request, handoff, handoff.jobs.popleft())
+                jobs = [handoff.jobs.popleft() for _ in range(n)]
+                self._start_jobs(request, handoff, jobs)
             self._start_chunks(request, handoff)
         except KvError as error:
             self._fail_handoff(handoff, "refused", f"{handoff.peer.name}: {error}")
@@ -322,10 +323,29 @@ class Sender(Session):
             handoff.is_committed = True
             self._send(handoff.peer, "commit", number=handoff.number, cells=handoff.n_cells)
 
-    def _start_job(self, request: Request, handoff: Handoff, job: Job) -> None:
-        first = max(job.tokens[0], handoff.tokens[0])
-        last = min(job.tokens[1], handoff.tokens[1])
-        chosen = {*job.layers}
+    def _count_ready(self, request: Request, handoff: Handoff) -> int:
+        """Returns how many of the next jobs start together: those of the same tokens that are
+        computed; none while they have few bytes and more layers of these tokens will come."""
+        tokens, layers, n = (0, 0), set[int](), 0
+        for job in handoff.jobs:
+            if n > 0 and job.tokens != tokens:
+                return n
+            if not job.is_computed:
+                break
+            tokens = job.tokens
+            layers.update(job.layers)
+            n += 1
+        if n == 0 or request.is_committed:
+            return n
+        heads = sum(one.last - one.first for one in handoff.shares if one.layer in layers)
+        cell_bytes = sum(handoff.wire.head_sizes) * self.description.item_bytes
+        is_long = heads * (tokens[1] - tokens[0]) * cell_bytes >= self.options.least_send
+        return n if is_long or handoff.last_layer in layers else 0
+
+    def _start_jobs(self, request: Request, handoff: Handoff, jobs: Sequence[Job]) -> None:
+        first = max(jobs[0].tokens[0], handoff.tokens[0])
+        last = min(jobs[0].tokens[1], handoff.tokens[1])
+        chosen = {layer for job in jobs for layer in job.layers}
         shares = [share for share in handoff.shares if share.layer in chosen]
         if first >= last or not shares:
             return

@@ -55,7 +55,8 @@ class Options:
     `slots` of `slot_bytes` are its staging. `lease` seconds without a sign of life of the other end
     fail a hand-off; `grace` seconds after an abort a peer that has not acknowledged it is
     disconnected. `most_transfers` may be under way. `checksum` adds a CRC-32 of each chunk. A
-    sender's `least_piece` decides what goes direct (`least_bytes` of `hetccl.kv.plan`).
+    sender's `least_piece` decides what goes direct (`least_bytes` of `hetccl.kv.plan`). Layers that
+    hold fewer than `least_send` bytes wait for the next ones of the same tokens.
     """
 
     slots: int = 16
@@ -65,6 +66,7 @@ class Options:
     most_transfers: int = 64
     checksum: bool = False
     least_piece: int = LEAST_PIECE
+    least_send: int = 512 << 10
 
     def __post_init__(self) -> None:
         for name in ("slots", "slot_bytes", "lease", "most_transfers"):
