@@ -24,7 +24,7 @@ TIMEOUT = 900
 
 
 def run(case: str, steps: int, processors: list[float]) -> dict[str, Any]:
-    """One job of a rank per quota: the seconds of each step, and each rank's shares.
+    """Runs a job of a rank per quota. Returns the seconds of each step, and each rank's shares.
 
     `case` is "equal", "profiled" or "online". Slow ranks are on the second host of two.
     """
@@ -44,6 +44,6 @@ def run(case: str, steps: int, processors: list[float]) -> dict[str, Any]:
 
 
 def rate_of(found: dict[str, Any]) -> float:
-    """Samples per second over the second half of the steps."""
+    """Returns the samples per second over the second half of the steps."""
     seconds = found["seconds"]
     return BATCH / statistics.mean(seconds[len(seconds) // 2 :])

@@ -21,7 +21,7 @@ WIDTH, TOKENS, CLASSES = 512, 256, 64
 
 
 class Repeated(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """`samples` samples, of which a batch is in memory."""
+    """A data set of `samples` samples, which repeats one batch that is in memory."""
 
     def __init__(self, inputs: torch.Tensor, targets: torch.Tensor, samples: int) -> None:
         self._inputs, self._targets, self._samples = inputs, targets, samples

@@ -73,7 +73,7 @@ class Layout:
 
 
 def layouts_of_gpus(count: int) -> list[Layout]:
-    """What is measured with so many GPUs."""
+    """Returns the layouts to measure on so many GPUs."""
     gpus = [f"cuda:{i}" for i in range(count)]
     mixed = [*gpus[:2], "cpu", "cpu"]
     return [
@@ -88,7 +88,9 @@ def layouts_of_gpus(count: int) -> list[Layout]:
 
 
 def two_clusters(devices: Sequence[str]) -> list[Layout]:
-    """A half of the devices in each: by shared memory, and by TCP."""
+    """Returns two layouts with half of the devices in each cluster: over shared memory, and over
+    TCP.
+    """
     labels = halves(len(devices))
     ours = ("hetccl", "hetccl-c")
     shared = [job(role, devices, None, "HETCCL_CLUSTER", labels) for role in ours]
@@ -112,20 +114,21 @@ def two_clusters(devices: Sequence[str]) -> list[Layout]:
 
 @dataclass
 class Measuring(Contender):
-    """A contender and what it measured."""
+    """A contender and its measurements."""
 
     cells: dict[Cell, list[Answer]] = field(default_factory=dict)
 
     def offers(self, collective: str) -> bool:
-        """Whether it has that collective: messages need two ranks, and Gloo sends no memory of
-        GPUs."""
+        """Returns whether the contender can run the collective: messages need two ranks, and Gloo
+        cannot send a GPU's memory.
+        """
         if collective != "send_recv":
             return True
         devices = self.job.devices
         return len(devices) > 1 and (self.job.role != "gloo" or set(devices) == {"cpu"})
 
     def measure(self, cell: Cell, times: int, each: bool) -> Answer:
-        """One measurement: the slowest rank's seconds, and all ranks' CPU."""
+        """Measures once. Returns the slowest rank's seconds, and all ranks' CPU seconds in sum."""
         collective, size = cell
         got = self.ask_at_once(
             do="measure", collective=collective, bytes=size, times=times, each=each
@@ -133,7 +136,7 @@ class Measuring(Contender):
         return {**slowest(got), "cpu": sum(answer["cpu"] for answer in got), "times": times}
 
     def check(self, cell: Cell) -> None:
-        """Raises ContenderError where a rank gets a wrong value."""
+        """Raises ContenderError if a rank gets a wrong value."""
         collective, size = cell
         got = self.ask(do="check", collective=collective, bytes=size)
         wrong = [rank for rank, answer in enumerate(got) if not answer["right"]]
@@ -141,19 +144,19 @@ class Measuring(Contender):
             raise ContenderError(f"{collective} of {text_of(size)}: WRONG VALUES on ranks {wrong}")
 
     def median(self, cell: Cell, key: str) -> float | None:
-        """Of all rounds, where it was measured to the end."""
+        """Returns the median over all rounds; None if the cell was not measured to the end."""
         rounds = self.cells.get(cell, [])
         return statistics.median(answer[key] for answer in rounds) if rounds else None
 
 
 def calls(size: int, seconds: float) -> int:
-    """How many in a row make a measurement, where one takes so long."""
+    """Returns how many calls in a row make one measurement, if one call takes `seconds`."""
     wanted = 500 if size <= 64 << 10 else 200 if size <= 1 << 20 else 5
     return max(1, min(wanted, int(LONGEST / max(seconds, 1e-9))))
 
 
 def measure_cell(contenders: Sequence[Measuring], cell: Cell, repeats: int, each: bool) -> None:
-    """Checks and measures a collective, one contender after the other, round after round."""
+    """Checks and measures a collective in rounds, in which the contenders take turns."""
     rounds: dict[str, list[Answer]] = {contender.name: [] for contender in contenders}
     times = {contender.name: 1 for contender in contenders}
     for contender in contenders:
@@ -172,7 +175,9 @@ def measure_cell(contenders: Sequence[Measuring], cell: Cell, repeats: int, each
 
 
 def measure_probe(probe: Measuring) -> Answer:
-    """Median GB/s each way of copies, or of TCP streams and a round trip's microseconds."""
+    """Returns the median GB/s each way of copies, or of TCP streams with a round trip's
+    microseconds.
+    """
 
     def median(do: str, **arguments: Any) -> float:
         worst: list[float] = []
@@ -190,11 +195,12 @@ def measure_probe(probe: Measuring) -> Answer:
 
 
 def limits(labels: str, duplex: float) -> dict[str, float]:
-    """GB/s of the buffer where each GPU carries its share of what must cross, `duplex` each way.
+    """Returns, by collective, the highest possible GB/s of the buffer, if each GPU carries its
+    share of the bytes that must cross, at `duplex` GB/s each way.
 
-    An all-reduce sends the whole buffer both ways, an all-gather or reduce-scatter each half's
-    part, divided among a half's GPUs. In an all-to-all each GPU sends the blocks of the other half.
-    Where each rank sends a message to the next, one crosses each way.
+    In an all-reduce the whole buffer crosses both ways; in an all-gather or reduce-scatter each
+    half's part, divided among a half's GPUs. In an all-to-all each GPU sends the blocks of the
+    other half. If each rank sends a message to the next, one message crosses each way.
     """
     few, many = sorted((labels.count("A"), labels.count("B")))
     part = duplex * len(labels) * few / many
@@ -218,7 +224,9 @@ class Measured:
     limits: dict[str, float] = field(default_factory=dict)
 
     def speed_rows(self) -> Iterable[list[str]]:
-        """Of each collective and size: everybody's, as a multiple of peers', of the limit."""
+        """Yields a row for each collective and size: every contender's speed, the peers' times over
+        hetccl's, and the limit's time over hetccl's.
+        """
         for collective, size in itertools.product(COLLECTIVES, self.sizes):
             cell = (collective, size)
             seconds = [contender.median(cell, "seconds") for contender in self.contenders]
@@ -234,7 +242,7 @@ class Measured:
             yield row
 
     def detail_rows(self, size: int, keys: Sequence[str], factor: float) -> Iterable[list[str]]:
-        """Of each collective at one size: other numbers of everybody."""
+        """Yields a row for each collective at one size: other numbers of every contender."""
         for collective in COLLECTIVES:
             found = [c.median((collective, size), k) for k in keys for c in self.contenders]
             if any(number is not None for number in found):
@@ -259,7 +267,7 @@ class Measured:
         sys.stdout.flush()
 
     def probe_lines(self) -> Iterable[str]:
-        """What the probes found."""
+        """Yields the probes' results as lines."""
         if self.limits:
             yield (
                 "limit: all GPUs at once copy to and from pinned memory at "
@@ -277,7 +285,7 @@ class Measured:
             )
 
     def document(self) -> Answer:
-        """For --json: all rounds."""
+        """Returns all rounds, for --json."""
         ran = {}
         for contender in self.contenders:
             cells = [
@@ -290,7 +298,7 @@ class Measured:
 
 
 def text_of(size: int) -> str:
-    """4096 is "4 KiB"."""
+    """Returns a size as text: "4 KiB" for 4096."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size % unit == 0:
             return f"{size // unit} {name}"
@@ -298,7 +306,7 @@ def text_of(size: int) -> str:
 
 
 def size_of(said: str) -> int:
-    """ "4K" is 4096."""
+    """Returns the size that a text gives: 4096 for "4K"."""
     units = {"K": 10, "M": 20, "G": 30}
     size = int(said.rstrip("KMG")) << units.get(said[-1:], 0)
     if size < 4096:
@@ -307,7 +315,7 @@ def size_of(said: str) -> int:
 
 
 def measure_layout(layout: Layout, started: Sequence[Measuring], options: Any) -> Measured:
-    """All cells, smallest buffers first, until the layout's time is up."""
+    """Measures all cells of a layout, smallest buffers first, until its time is up."""
     measured = Measured(layout, [c for c in started if c.job in layout.jobs], options.bytes)
     deadline = time.monotonic() + options.timeout
     for probe in (contender for contender in started if contender.job is layout.probe):
@@ -333,7 +341,9 @@ def measure_layout(layout: Layout, started: Sequence[Measuring], options: Any) -
 
 
 def start_all(contenders: Sequence[Measuring], options: argparse.Namespace) -> None:
-    """All layouts' processes at once, since to load torch takes long; they sleep until asked."""
+    """Starts the processes of all layouts at once, because loading torch takes long. They sleep
+    until they get a command.
+    """
     begun = time.monotonic()
     for contender in contenders:
         probe = contender.job.role in ("copies", "loopback")
@@ -348,7 +358,7 @@ def start_all(contenders: Sequence[Measuring], options: argparse.Namespace) -> N
 
 
 def run(layouts: Sequence[Layout], options: argparse.Namespace) -> int:
-    """Measures and shows one layout after the other; how many contenders failed."""
+    """Measures and shows one layout after the other. Returns how many contenders failed."""
     begun = time.monotonic()
     made = [
         [Measuring(layout.title, job) for job in (*layout.jobs, layout.probe) if job]
@@ -376,7 +386,7 @@ def run(layouts: Sequence[Layout], options: argparse.Namespace) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--bytes", type=size_of, nargs="+", default=[size_of(s) for s in SIZES],
                         help="of the larger buffer, 4K at least")  # fmt: skip
@@ -394,7 +404,7 @@ def arguments() -> argparse.Namespace:
 
 
 def count_gpus() -> int:
-    """How many this machine has; leaves where there is none."""
+    """Returns how many GPUs this machine has; exits if it has none."""
     refuse_without_settings()
     import torch
 
@@ -407,7 +417,7 @@ def count_gpus() -> int:
 
 
 def main() -> int:
-    """Runs what was asked for; 1 where something failed."""
+    """Measures what the command line names. Returns 1 if something failed."""
     options = arguments()
     if options.devices == "cpu":
         layouts = two_clusters(["cpu"] * options.ranks)

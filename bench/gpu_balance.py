@@ -43,7 +43,7 @@ BATCHES = {"gpt-125m": 96, "gpt-355m": 48, "llama-1b": 12, "llama-3b": 12}  # on
 
 @contextlib.contextmanager
 def shared_gpus() -> Iterator[dict[str, str]]:
-    """MPS, with a folder of its own. Yields the environment of its clients."""
+    """Runs MPS with a folder of its own. Yields the environment of its clients."""
     with tempfile.TemporaryDirectory() as folder:
         env = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         control = ["nvidia-cuda-mps-control"]
@@ -59,14 +59,14 @@ def shared_gpus() -> Iterator[dict[str, str]]:
 
 
 class Cluster:
-    """Ranks with as much of their GPUs as they get, and their letters."""
+    """Ranks that get a given part of their GPUs, and the letters of these ranks."""
 
     def __init__(self, devices: list[str], env: dict[str, str]) -> None:
         self.devices, self.env = devices, env
         self.letters = halves(len(devices))
 
     def start(self, letters: str, options: argparse.Namespace, model: str) -> Contender:
-        """The job of the ranks that have one of these letters. Raises ContenderError."""
+        """Starts the job of the ranks that have one of these letters. Raises ContenderError."""
         ranks = [rank for rank, letter in enumerate(self.letters) if letter in letters]
         labels = "".join(self.letters[rank] for rank in ranks)
         made = job(
@@ -82,14 +82,16 @@ class Cluster:
 
 
 def ask(contender: Contender, **command: object) -> Answer:
-    """The slowest rank's answer, and all else of the first one's."""
+    """Returns the slowest rank's times, and the rest of the first rank's answer."""
     answers = contender.ask(PATIENCE, **command)
     most = slowest([{"seconds": answer["seconds"]} for answer in answers])
     return {**answers[0], **most}
 
 
 def measure(cluster: Cluster, options: argparse.Namespace, model: str) -> Answer:
-    """A model's steps in seconds, equal and balanced. Raises ContenderError."""
+    """Measures the seconds of a model's steps, with equal and with balanced shares. Raises
+    ContenderError.
+    """
     batch = options.batch or BATCHES[model] * len(cluster.devices) // 2
     running: list[Contender] = []
     try:
@@ -120,7 +122,7 @@ def measure(cluster: Cluster, options: argparse.Namespace, model: str) -> Answer
 
 
 def row(found: Answer) -> list[str]:
-    """A row of the table."""
+    """Returns a row of the table."""
     batch, equal, balanced = found["batch"], found["equal"], found["balanced"]
     shares = "/".join(map(str, found["shares"]))
     return [

@@ -20,7 +20,7 @@ WARM_UPS = 3
 
 
 class Rows(Dataset[Tensor]):
-    """`samples` samples, of which there are a few in the device's memory."""
+    """A data set of `samples` samples, of which a few are in the device's memory."""
 
     def __init__(self, rows: Tensor, samples: int) -> None:
         self._rows, self._samples = rows, samples
@@ -33,7 +33,7 @@ class Rows(Dataset[Tensor]):
 
 
 class Balanced(Training):
-    """A rank. Sizes are in samples, each as long as the model's context."""
+    """One rank. Sizes are in samples, each as long as the model's context."""
 
     profiles: list[balance.Profile]
 
@@ -54,8 +54,9 @@ class Balanced(Training):
         return self.rested({"seconds": time.perf_counter() - begin, "profiles": told})
 
     def train(self, batch: int, shares: str, times: int, count: int = 1) -> Answer:
-        """The median seconds of a step of `batch` samples, in shares by the "profiles", or "equal"
-        ones in so many micro-batches; and the shares."""
+        """Returns the median seconds of a step of `batch` samples, and the shares: those of
+        "profiles", or "equal" ones in so many micro-batches.
+        """
         plan = balance.divide_evenly(dist.get_world_size(), batch, count)
         if shares == "profiles":
             plan = balance.plan(self.profiles, batch)

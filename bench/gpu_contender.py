@@ -1,7 +1,7 @@
 """Processes that take turns at the same work: hetccl's and its peers', a job of ranks each.
 
-Each rank is a worker that does what its parent asks, one line of JSON after the other, and answers
-with one. What fails or hangs is ended, and the others go on.
+Each rank is a worker that reads commands from its parent, one line of JSON each, and answers each
+with one line. A job that fails or hangs is ended, and the others go on.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ContenderError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """A set of processes that share a role: a device each, and each one's environment."""
+    """Processes that share a role, each with its device and its environment."""
 
     role: str
     devices: tuple[str, ...]
@@ -74,8 +74,10 @@ def job(
     labels: str = "",
     name: str = "",
 ) -> Job:
-    """With `env` for all, and the variable `label` set to each one's letter of `labels`. It is
-    called after its role, where no `name` tells it from others of that role."""
+    """Makes a job with the environment `env` for all ranks, and with the variable `label` set to
+    each rank's letter of `labels`. The default name is the role; jobs of one role need different
+    names.
+    """
     own = [{label: letter} for letter in labels] if label else [{}] * len(devices)
     return Job(role, tuple(devices), tuple({**(env or {}), **mine} for mine in own), name or role)
 
@@ -87,7 +89,7 @@ def halves(count: int) -> str:
 
 @dataclass
 class Contender:
-    """A job's processes, a pipe to and from each, and what they measured."""
+    """A job's processes, the pipes to and from each, and their results."""
 
     layout: str
     job: Job
@@ -98,7 +100,7 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """Who it is, in messages."""
+        """The name in messages."""
         return f"{self.layout}: {self.job.name}"
 
     def start(self, worker: Path, *arguments: str) -> None:
@@ -119,7 +121,7 @@ class Contender:
             self.logs.append(log)
 
     def ask(self, seconds: float = ANSWER_SECONDS, **command: Any) -> list[Answer]:
-        """What each process answers to a command. Raises ContenderError."""
+        """Sends a command to each process, and returns their answers. Raises ContenderError."""
         line = json.dumps(command) + "\n"
         for process in self.processes:
             assert process.stdin is not None
@@ -129,11 +131,11 @@ class Contender:
         return self.answers(command["do"], seconds)
 
     def ask_at_once(self, seconds: float = ANSWER_SECONDS, **command: Any) -> list[Answer]:
-        """The same of what all begin at one moment."""
+        """Like `ask`, with a moment at which all processes begin."""
         return self.ask(seconds, at=time.monotonic() + LEAD_SECONDS, **command)
 
     def answers(self, what: str, seconds: float) -> list[Answer]:
-        """One answer of each process, all within so many seconds. Raises ContenderError."""
+        """Returns one answer of each process, all within so many seconds. Raises ContenderError."""
         deadline = time.monotonic() + seconds
         pending: dict[Any, int] = {each.stdout: rank for rank, each in enumerate(self.processes)}
         got: dict[int, Answer] = {}
@@ -153,18 +155,18 @@ class Contender:
         return [answer for _, answer in sorted(got.items())]
 
     def log(self, rank: int) -> str:
-        """The end of what a process has printed."""
+        """Returns the end of a process's output."""
         self.logs[rank].seek(0)
         return "".join(self.logs[rank].readlines()[-15:])
 
     def fail(self, why: str) -> None:
-        """Says so, once, and ends it."""
+        """Prints the reason, and ends the contender."""
         self.failure = why
         print(f"FAILED  {self.name}: {why}", flush=True)
         self.kill()
 
     def attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """What `step` returns; None where it, or something before it, failed."""
+        """Returns the result of `step`; None if it fails, or if the contender has failed before."""
         if self.failure:
             return None
         try:
@@ -174,7 +176,7 @@ class Contender:
             return None
 
     def end(self) -> None:
-        """Has the processes leave in order; they are gone afterwards in any case."""
+        """Asks the processes to leave in order, then kills those that are left."""
 
         def leave() -> None:
             self.ask(END_SECONDS, do="end")
@@ -191,7 +193,7 @@ class Contender:
         self.kill()
 
     def kill(self) -> None:
-        """Ends what still runs."""
+        """Kills the processes that still run."""
         for process in self.processes:
             process.kill()
         for process in self.processes:
@@ -202,24 +204,24 @@ class Contender:
 
 
 def slowest(answers: Sequence[Answer]) -> Answer:
-    """Of each number the rank's that has most."""
+    """Returns the largest value of each number over the ranks."""
     return {key: max(answer[key] for answer in answers) for key in answers[0]}
 
 
 def ratio(theirs: float | None, ours: float | None) -> float | None:
-    """Where both were measured."""
+    """Returns theirs / ours; None unless both were measured."""
     return theirs / ours if theirs and ours else None
 
 
 def text(number: float | None) -> str:
-    """A cell: three digits or more."""
+    """Returns a number as a table's cell, with three digits or more."""
     if number is None:
         return "-"
     return f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2}f}"
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> None:
-    """Columns of equal width, the first `words` of them to the left."""
+    """Prints columns of equal width; the first `words` columns are aligned to the left."""
     lines = [head, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
@@ -231,7 +233,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) 
 
 
 def refuse_without_settings() -> None:
-    """NVLink multicast can take the GPUs of a shared host out of service."""
+    """Exits unless NVLink multicast is off: it can put the GPUs of a shared host out of use."""
     program = Path(sys.argv[0]).name
     for name, value in SAFETY.items():
         if os.environ.get(name) != value:

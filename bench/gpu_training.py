@@ -60,7 +60,9 @@ SHOWN = 10  # losses are printed
 def contenders_of(
     devices: Sequence[str], options: argparse.Namespace, folder: Path
 ) -> list[Contender]:
-    """Half of the devices in each cluster, or all together. Searches keep files in the folder."""
+    """Returns the contenders, with half of the devices in each cluster or all in one. Searches keep
+    files in `folder`.
+    """
     labels, by_tcp = halves(len(devices)), options.by == "tcp"
     link = NCCL_SOCKETS if by_tcp else NCCL_SHARED_MEMORY
     apart = ("NCCL_HOSTID", labels) if by_tcp else ("", "")
@@ -85,7 +87,7 @@ def contenders_of(
 
 
 def search(contenders: Sequence[Contender], tokens: int, options: argparse.Namespace) -> Answer:
-    """Seconds of a step of each that tunes, in chunks of steps, while it searches."""
+    """Returns the seconds of a step in each chunk of a search, by contender that tunes."""
     found: Answer = {}
     for each in contenders:
         if each.job.name not in TUNED:
@@ -97,12 +99,12 @@ def search(contenders: Sequence[Contender], tokens: int, options: argparse.Names
 
 
 def worst(contender: Contender, do: str, **arguments: object) -> Answer:
-    """The slowest rank's seconds."""
+    """Returns the slowest rank's seconds."""
     return slowest(contender.ask_at_once(PATIENCE, do=do, **arguments))
 
 
 def measure(contenders: Sequence[Contender], tokens: int, options: argparse.Namespace) -> Answer:
-    """Seconds of a step, of each in turns, and of its parts."""
+    """Measures the seconds of a step by contender, in turns, and those of the step's parts."""
     rounds: dict[str, list[float]] = {each.job.name: [] for each in contenders}
     for turn in range(options.repeats):
         shift = turn % len(contenders)
@@ -121,7 +123,9 @@ def measure(contenders: Sequence[Contender], tokens: int, options: argparse.Name
 
 
 def row(measured: Answer, roles: Sequence[str], gradient_bytes: float) -> list[str]:
-    """Milliseconds of a step; the peers' over hetccl's; hetccl's over the least possible."""
+    """Returns a table's row: milliseconds of a step, the peers' time over hetccl's, and hetccl's
+    time over the least possible.
+    """
     rounds = measured["rounds"]
     steps = [statistics.median(rounds[role]) if rounds.get(role) else None for role in roles]
     cells = [str(measured["tokens"]), *(text(s and 1e3 * s) for s in steps)]
@@ -135,7 +139,7 @@ def row(measured: Answer, roles: Sequence[str], gradient_bytes: float) -> list[s
 
 
 def compare_losses(contenders: Sequence[Contender], options: argparse.Namespace) -> Answer:
-    """The losses of each, and by how much its last ones differ from hetccl's, relatively."""
+    """Returns each backend's losses, and the relative difference of the last from hetccl's."""
     losses: dict[str, list[float]] = {}
     for each in contenders:
         patience = PATIENCE + 3 * options.loss_steps
@@ -157,7 +161,7 @@ def compare_losses(contenders: Sequence[Contender], options: argparse.Namespace)
 
 
 def show_losses(found: Answer) -> None:
-    """A line for each backend."""
+    """Prints a line for each backend."""
     for role, losses in found["losses"].items():
         picked = losses[:: max(1, len(losses) // SHOWN)]
         print(f"loss, {role}: {' '.join(f'{loss:.4f}' for loss in picked)}")
@@ -170,7 +174,7 @@ def show_losses(found: Answer) -> None:
 
 
 def draw_losses(path: Path, title: str, losses: dict[str, list[float]]) -> None:
-    """The curves over each other, and the differences below."""
+    """Draws all curves in one plot, and the differences below it."""
     from matplotlib import pyplot
 
     figure, (above, below) = pyplot.subplots(
@@ -189,7 +193,7 @@ def draw_losses(path: Path, title: str, losses: dict[str, list[float]]) -> None:
 
 
 def run(contenders: Sequence[Contender], options: argparse.Namespace) -> int:
-    """Measures and shows everything; how much failed."""
+    """Measures and shows everything. Returns the number of failures."""
     begun = time.monotonic()
     document: Answer = {"steps": []}
     try:

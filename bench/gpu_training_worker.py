@@ -35,7 +35,7 @@ WARM_STEPS = 30  # of losses, until the full rate of learning
 
 
 class Training:
-    """A rank. Sizes are in tokens of one rank and step."""
+    """One rank. Sizes are in tokens of one rank and step."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic
@@ -51,7 +51,7 @@ class Training:
         self.renew()
 
     def renew(self) -> None:
-        """The model as it was at first."""
+        """Makes the model again, with its first weights."""
         torch.manual_seed(1)
         with self.device:
             network = Model(self.shape, recompute=self.recompute)
@@ -63,14 +63,14 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=scales)
 
     def replicated(self, network: Model) -> nn.Module:
-        """By DDP."""
+        """Wraps the model in DDP."""
         bound = [self.device] if self.on_gpu else None
         return DistributedDataParallel(
             network, device_ids=bound, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True
         )
 
     def sharded(self, network: Model) -> nn.Module:
-        """By FSDP2, block by block."""
+        """Shards the model by FSDP2, block by block."""
         mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy(param_dtype=self.type, reduce_dtype=torch.float32)
         for part in [*network.blocks, network]:
@@ -78,7 +78,7 @@ class Training:
         return network
 
     def ready(self) -> Answer:
-        """What the parent prints."""
+        """Returns facts, which the parent prints."""
         facts: Answer = {"torch": torch.__version__}
         if self.on_gpu:
             facts["device"] = torch.cuda.get_device_name(self.device)
@@ -86,12 +86,12 @@ class Training:
         return {**facts, "parameters": sum(each.numel() for each in self.model.parameters())}
 
     def synchronize(self) -> None:
-        """Waits for the GPU. Without one every call has waited."""
+        """Waits for the GPU. On the host, calls have waited already."""
         if self.on_gpu:
             torch.cuda.synchronize()
 
     def read(self, step: int, tokens: int) -> Tensor:
-        """The text of this rank in a step: bytes of Python's standard library, one a token."""
+        """Returns this rank's text of a step: bytes of Python's standard library, as tokens."""
         rows = max(1, tokens // self.shape.context)
         length = min(tokens, self.shape.context)
         first, last = data.batch(self.bytes, step, rows * dist.get_world_size(), length)
@@ -99,30 +99,30 @@ class Training:
         return torch.cat([first[mine], last[mine, -1:]], 1).to(self.device)
 
     def forward(self, text: Tensor) -> Tensor:
-        """The mean loss of a token, computed in the type that was asked for."""
+        """Returns the mean loss of a token, computed in the chosen type."""
         with torch.autocast(self.device.type, dtype=self.type):
             loss: Tensor = self.model(text)
         return loss / text[:, 1:].numel()
 
     def step(self, text: Tensor) -> Tensor:
-        """One of training: its loss."""
+        """Makes a step of training. Returns its loss."""
         loss = self.forward(text)
         self.backward(loss)
         self.update()
         return loss.detach()
 
     def backward(self, loss: Tensor) -> None:
-        """The backward pass, of a scaled loss in float16."""
+        """Runs the backward pass; in float16, of a scaled loss."""
         self.scaler.scale(loss).backward()
 
     def update(self) -> None:
-        """The optimiser's."""
+        """Makes the optimiser's update."""
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()
 
     def timed(self, times: int, at: float, work: Callable[[], object]) -> float:
-        """Seconds for each of so many."""
+        """Returns the seconds of one of `times` calls of `work`."""
         self.synchronize()
         wait_until(at)
         start = time.perf_counter()
@@ -132,14 +132,16 @@ class Training:
         return (time.perf_counter() - start) / times
 
     def steps(self, tokens: int, times: int, at: float) -> Answer:
-        """Seconds of a training step."""
+        """Returns the seconds of a training step."""
         text = self.read(0, tokens)
         for _ in range(WARM_UPS):
             self.step(text)
         return self.rested({"seconds": self.timed(times, at, lambda: self.step(text))})
 
     def parts(self, tokens: int, times: int, at: float) -> Answer:
-        """Seconds of a forward pass, of that and the backward without communication, an update."""
+        """Returns the seconds of a forward pass, of a forward and a backward pass without
+        communication, and of an update.
+        """
         text = self.read(0, tokens)
         self.step(text)
 
@@ -156,14 +158,14 @@ class Training:
         )
 
     def rate(self, at: float) -> Answer:
-        """Seconds that an all-reduce takes for a byte."""
+        """Returns the seconds that an all-reduce takes for a byte."""
         data = torch.zeros(RATE_BYTES // 4, device=self.device)
         dist.all_reduce(data)
         seconds = self.timed(RATE_TIMES, at, lambda: dist.all_reduce(data))
         return self.rested({"seconds": seconds / RATE_BYTES})
 
     def losses(self, tokens: int, times: int) -> Answer:
-        """The mean loss of all ranks in each step, from the first on."""
+        """Returns the mean loss of all ranks in each step, from the first step on."""
         self.renew()
         found = torch.zeros(times, device=self.device)
         for number in range(times):
@@ -174,7 +176,7 @@ class Training:
         return self.rested({"losses": (found / dist.get_world_size()).tolist()})
 
     def rested(self, answer: Answer) -> Answer:
-        """Leaves the memory to those whose turn it is next."""
+        """Frees the memory for the contenders whose turn is next. Returns `answer`."""
         self.synchronize()
         if self.on_gpu:
             torch.cuda.empty_cache()
@@ -187,7 +189,7 @@ class Training:
 
 
 def training_arguments() -> argparse.ArgumentParser:
-    """The command line."""
+    """Returns the parser of the command line."""
     parser = arguments()
     parser.add_argument("--model", choices=SHAPES, default="gpt-355m")
     parser.add_argument("--wrap", choices=("ddp", "fsdp2"), default="ddp")
@@ -197,7 +199,7 @@ def training_arguments() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """A backend."""
+    """Serves as one backend."""
     parser = training_arguments()
     return serve(Training, parser.parse_args())
 

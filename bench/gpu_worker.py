@@ -1,8 +1,8 @@
-"""One process of bench/gpu.py: it does what its parent asks, one line of JSON after the other.
+"""One process of bench/gpu.py, which its parent commands by lines of JSON.
 
-Its role is a backend of torch.distributed, whose rank it is then (RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT are in the environment), a C API ("hetccl-c"), or one of two probes. Between two
-commands it blocks in reading its pipe. Needs torch and hetccl.
+Its role is a backend of torch.distributed, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in
+the environment; a C API ("hetccl-c"); or one of two probes. Between two commands it blocks on its
+pipe. Needs torch and hetccl.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Answer = dict[str, Any]
 
 
 def wait_until(moment: float) -> None:
-    """Returns when the clock that all processes of the host share shows it."""
+    """Returns at `moment` of the monotonic clock, which all processes of the host share."""
     time.sleep(max(0.0, moment - time.monotonic() - 5e-4))
     while time.monotonic() < moment:
         pass
 
 
 def join_group(options: argparse.Namespace) -> torch.device:
-    """Makes the default process group of the backend that is this process's role."""
+    """Makes the default process group, with the backend that this process's role names."""
     device = torch.device(options.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -56,8 +56,9 @@ def join_group(options: argparse.Namespace) -> torch.device:
 
 
 class Collectives:
-    """A rank of a backend. `bytes` is the larger buffer of a collective: the whole one; of
-    "send_recv", by which every rank sends to the next one, a message."""
+    """One rank of a backend. `bytes` is the length of a collective's larger buffer; in "send_recv",
+    where every rank sends to the next one, the length of a message.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.device = join_group(options)
@@ -70,7 +71,7 @@ class Collectives:
         self.synchronize()
 
     def ready(self) -> Answer:
-        """What the parent prints about the machine."""
+        """Returns facts about the machine, which the parent prints."""
         facts = {"torch": torch.__version__, "device": "cpu"}
         if self.on_gpu:
             facts["device"] = torch.cuda.get_device_name(self.device)
@@ -78,22 +79,22 @@ class Collectives:
         return facts
 
     def synchronize(self) -> None:
-        """Waits for the GPU. Without one every call has waited."""
+        """Waits for the GPU. On the host, calls have waited already."""
         if self.on_gpu:
             torch.cuda.synchronize()
 
     def buffers(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The whole buffer, another one, and a rank's share of it."""
+        """Returns the whole buffer, another one of its length, and a buffer for a rank's share."""
         share = size // 4 // self.world
         whole = slice(share * self.world)
         return self.whole[whole], self.other[whole], self.share[:share]
 
     def neighbours(self) -> tuple[int, int]:
-        """The ranks after and before this one."""
+        """Returns the ranks after and before this one."""
         return (self.rank + 1) % self.world, (self.rank - 1) % self.world
 
     def call(self, collective: str, size: int) -> Callable[[], object]:
-        """The collective, ready to be called often."""
+        """Returns a function that calls the collective."""
         whole, other, share = self.buffers(size)
         if collective == "all_gather_into_tensor":
             return lambda: dist.all_gather_into_tensor(whole, share)
@@ -108,14 +109,16 @@ class Collectives:
         return lambda: dist.all_reduce(whole)
 
     def exchange(self, received: Tensor, sent: Tensor) -> None:
-        """Sends to the next rank, receives from the one before."""
+        """Sends to the next rank, and receives from the previous one."""
         after, before = self.neighbours()
         pair = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, received, before)]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
 
     def check(self, collective: str, bytes: int) -> Answer:
-        """One call with values that float32 holds exactly, also their sums in any order."""
+        """Makes one call, with values that float32 holds exactly, as it does their sums in any
+        order.
+        """
         whole, other, share = self.buffers(bytes)
         parts = [slice(r * len(share), (r + 1) * len(share)) for r in range(self.world)]
         # Counted as integers: float32 cannot count to 2^26.
@@ -148,10 +151,11 @@ class Collectives:
         return {"right": right}
 
     def measure(self, collective: str, bytes: int, times: int, at: float, each: bool) -> Answer:
-        """So many calls in a row from the moment `at`; with `each`, as many one at a time too.
+        """Makes `times` calls in a row from the moment `at`; with `each`, also as many one at a
+        time.
 
-        Seconds per call: until all have ended, until the calls have returned (host), of all
-        threads' CPU, and from a call to its end (alone).
+        Returns seconds per call: until all calls have ended (seconds), until the calls have
+        returned (host), of all threads' CPU (cpu), and from one call to its end (alone).
         """
         call = self.call(collective, bytes)
         self.synchronize()
@@ -189,7 +193,7 @@ class Collectives:
 
 
 class CApi(Collectives):
-    """A C API on torch's stream; the process group is for rendezvous alone."""
+    """A C API on torch's stream. The process group is only for rendezvous."""
 
     FUNCTIONS: ClassVar[dict[str, str]] = {
         "all_reduce": "AllReduce",
@@ -205,13 +209,13 @@ class CApi(Collectives):
         self.handle = self.join(options.device if self.on_gpu else None)
 
     def shared(self, made: bytes) -> bytes:
-        """What rank 0 has made."""
+        """Returns the bytes that rank 0 has made."""
         box = [made]
         dist.broadcast_object_list(box)
         return box[0]
 
     def call(self, collective: str, size: int) -> Callable[[], object]:
-        """As torch's, without torch."""
+        """Returns a function that calls the collective by the C API."""
         whole, other, share = self.buffers(size)
         stream = torch.cuda.current_stream().cuda_stream if self.on_gpu else None
         if collective == "send_recv":
@@ -235,7 +239,7 @@ class CApi(Collectives):
     def exchange_call(
         self, received: Tensor, sent: Tensor, stream: int | None
     ) -> Callable[[], object]:
-        """Both messages in a group."""
+        """Returns a function that makes both messages in a group."""
         after, before = self.neighbours()
         begin, end, send, receive = map(self.function, ("GroupStart", "GroupEnd", "Send", "Recv"))
         out = (sent.data_ptr(), len(sent), self.FLOAT32, after, self.handle, stream)
@@ -249,7 +253,7 @@ class CApi(Collectives):
 
 
 class HetcclCApi(CApi):
-    """hetccl's."""
+    """The C API of hetccl."""
 
     def join(self, device: str | None) -> Any:
         """Makes the communicator."""
@@ -260,19 +264,19 @@ class HetcclCApi(CApi):
         return self.communicator._comm
 
     def function(self, name: str) -> Callable[..., int]:
-        """A collective, with the types of its arguments."""
+        """Returns a function of the C API, with the types of its arguments."""
         from hetccl import _lib
 
         return _lib.library().functions[f"hetccl{name}"]
 
     def end(self) -> Answer:
-        """Leaves both."""
+        """Leaves the communicator and the process group."""
         self.communicator.destroy()
         return super().end()
 
 
 class NcclCApi(CApi):
-    """NCCL's, of the library that torch has loaded."""
+    """The C API of the NCCL that torch has loaded."""
 
     ID_BYTES = 128
 
@@ -294,12 +298,12 @@ class NcclCApi(CApi):
 
     @staticmethod
     def succeed(code: int) -> None:
-        """Raises where NCCL has failed."""
+        """Raises if NCCL has failed."""
         if code:
             raise RuntimeError(f"NCCL returns {code}")
 
     def function(self, name: str) -> Callable[..., int]:
-        """A collective, with the types of its arguments."""
+        """Returns a function of the C API, with the types of its arguments."""
         own_name = name.replace("AllToAll", "AlltoAll")
         found = getattr(self.library, f"nccl{own_name}")
         pointer, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
@@ -313,13 +317,13 @@ class NcclCApi(CApi):
         return cast(Callable[..., int], found)
 
     def end(self) -> Answer:
-        """Leaves both."""
+        """Leaves the communicator and the process group."""
         self.succeed(self.library.ncclCommDestroy(self.handle))
         return super().end()
 
 
 class Copies:
-    """A GPU that copies to and from pinned memory at once."""
+    """A GPU that copies to and from pinned memory at the same time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         device = torch.device(options.device)
@@ -331,11 +335,11 @@ class Copies:
         torch.cuda.synchronize()
 
     def ready(self) -> Answer:
-        """There is nothing to tell."""
+        """Returns no facts."""
         return {}
 
     def measure(self, times: int, at: float) -> Answer:
-        """Seconds for the copies, one each way."""
+        """Returns the seconds of two copies, one each way."""
         wait_until(at)
         start = time.perf_counter()
         for _ in range(times):
@@ -346,7 +350,7 @@ class Copies:
         return {"seconds": (time.perf_counter() - start) / times}
 
     def end(self) -> Answer:
-        """There is nothing to do."""
+        """Does nothing."""
         return {}
 
 
@@ -378,11 +382,11 @@ class Loopback:
                 time.sleep(0.05)
 
     def ready(self) -> Answer:
-        """There is nothing to tell."""
+        """Returns no facts."""
         return {}
 
     def measure(self, streams: int, bytes: int, at: float) -> Answer:
-        """Seconds until `bytes` have gone each way, over so many sockets."""
+        """Returns the seconds until `bytes` have gone each way over so many sockets."""
         chunks = bytes // streams // CHUNK
         threads = []
         for each in self.sockets[:streams]:
@@ -398,14 +402,14 @@ class Loopback:
 
     @staticmethod
     def send(to: socket.socket, chunks: int) -> None:
-        """Sends so many chunks; the interpreter's lock is free meanwhile."""
+        """Sends so many chunks. The interpreter's lock is free meanwhile."""
         data = memoryview(bytearray(CHUNK))
         for _ in range(chunks):
             to.sendall(data)
 
     @staticmethod
     def receive(source: socket.socket, chunks: int) -> None:
-        """Takes so many chunks."""
+        """Receives so many chunks."""
         data = memoryview(bytearray(CHUNK))
         left = chunks * CHUNK
         while left > 0:
@@ -415,7 +419,7 @@ class Loopback:
             left -= got
 
     def round_trip(self, times: int, at: float) -> Answer:
-        """Seconds that a byte takes there and back, where both ends poll."""
+        """Returns the seconds that a byte takes there and back while both ends poll."""
         wait_until(at)
         start = time.perf_counter()
         for _ in range(times):
@@ -427,7 +431,7 @@ class Loopback:
         return {"seconds": (time.perf_counter() - start) / times}
 
     def poll_byte(self) -> None:
-        """Takes one byte without ever sleeping."""
+        """Receives one byte without sleeping."""
         while True:
             try:
                 if not self.sockets[0].recv(1, socket.MSG_DONTWAIT):
@@ -444,14 +448,16 @@ class Loopback:
 
 
 def private_stdout() -> int:
-    """A descriptor for answers alone: what libraries print goes to stderr."""
+    """Returns a descriptor for answers only; everything that libraries print goes to stderr."""
     answers = os.dup(1)
     os.dup2(2, 1)
     return answers
 
 
 def serve(make: Callable[[argparse.Namespace], Any], options: argparse.Namespace) -> int:
-    """Does what the parent asks of `make(options)` until it says "end" or is gone."""
+    """Executes the parent's commands by methods of `make(options)`, until "end" or until the parent
+    is gone.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a hang ends with the parent
     answers = private_stdout()
 
@@ -476,7 +482,7 @@ def serve(make: Callable[[argparse.Namespace], Any], options: argparse.Namespace
 
 
 def arguments(*others: str) -> argparse.ArgumentParser:
-    """The command line: roles are the backends, and others."""
+    """Returns the parser of the command line. Roles are the backends, and `others`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--role", choices=("hetccl", "nccl", "gloo", *others), required=True)
     parser.add_argument("--device", default="cpu", help="cpu, or cuda:N")
@@ -484,7 +490,7 @@ def arguments(*others: str) -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """A backend, a C API, or one of two probes."""
+    """Serves as a backend, a C API, or one of two probes."""
     parser = arguments("hetccl-c", "nccl-c", "copies", "loopback")
     parser.add_argument("--bytes", type=int, default=1 << 20, help="of the largest buffer")
     options = parser.parse_args()

@@ -41,7 +41,7 @@ SHAPES = {
 
 
 class GptBlock(nn.Module):
-    """Attention and a perceptron, each behind a norm and added."""
+    """Attention, then a perceptron; each follows a norm, and its result is added to its input."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class GptBlock(nn.Module):
         self.narrow = nn.Linear(4 * shape.width, shape.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of (batch, length, width)."""
+        """Takes and returns (batch, length, width)."""
         batch, length, _ = x.shape
         parts = self.mixed(self.norms[0](x)).view(batch, length, 3, self.heads, -1)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
@@ -79,7 +79,7 @@ class LlamaBlock(nn.Module):
         self.narrow = nn.Linear(shape.hidden, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of (batch, length, width)."""
+        """Takes and returns (batch, length, width)."""
         batch, length, width = x.shape
         normed = self.norms[0](x)
         query, key, value = (
@@ -124,7 +124,7 @@ class Model(nn.Module):
                 nn.init.normal_(weight, std=0.02)
 
     def forward(self, text: Tensor) -> Tensor:
-        """Of (batch, length + 1) tokens."""
+        """Returns the loss of (batch, length + 1) tokens."""
         inputs, targets = text[:, :-1], text[:, 1:]
         x = self.tokens(inputs)
         if self.places is not None:

@@ -17,7 +17,9 @@ PREFIXES = Path(__file__).parent.parent / ".venv/mpi"
 
 
 def run_job(argv: list[str], env: Mapping[str, str], timeout: float) -> tuple[int | None, str]:
-    """A launcher's exit status, None where the job did not end in time, and what it said."""
+    """Runs a launcher. Returns its exit status, None if the job did not end in time, and its
+    output.
+    """
     launcher = subprocess.Popen(
         argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         text=True, errors="replace", start_new_session=True,
@@ -39,7 +41,7 @@ def run_job(argv: list[str], env: Mapping[str, str], timeout: float) -> tuple[in
 
 @dataclass(frozen=True)
 class Mpi:
-    """One MPI: where it is, whose header its program takes, how its launcher is called."""
+    """One MPI: its wheel, the header that its programs take, and its launcher."""
 
     name: str
     package: str
@@ -53,11 +55,11 @@ class Mpi:
 
     @property
     def prefix(self) -> Path:
-        """Where its wheel is installed."""
+        """The folder in which its wheel is installed."""
         return PREFIXES / self.package
 
     def missing(self) -> str | None:
-        """Why it cannot be measured, or None."""
+        """Returns the reason why it cannot be measured, or None."""
         needed = (
             self.prefix / "lib" / self.library,
             self.prefix / "bin" / self.launcher[0],
@@ -67,20 +69,20 @@ class Mpi:
         return f"no {absent[0]}" if absent else None
 
     def compiling(self) -> list[str]:
-        """What the compiler is told to build for it."""
+        """Returns the compiler's options to build for it."""
         lib = self.prefix / "lib"
         return [f"-I{PREFIXES / self.header_of}/include", f"-L{lib}", f"-l:{self.library}",
                 f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"]  # fmt: skip
 
     def argv(self, ranks: int, program: list[str]) -> list[str]:
-        """The command that starts so many ranks here."""
+        """Returns the command that starts so many ranks here."""
         crowd = ranks > (os.cpu_count() or 1)
         binding = self.crowding if crowd else self.binding
         return [str(self.prefix / "bin" / self.launcher[0]), *self.launcher[1:], *binding,
                 "-n", str(ranks), *program]  # fmt: skip
 
     def env(self, ranks: int) -> dict[str, str]:
-        """What it takes to run from where it is."""
+        """Returns the variables that its programs need."""
         crowded = self.crowded if ranks > (os.cpu_count() or 1) else {}
         given = {**self.environment, **crowded}
         return {name: value.format(prefix=self.prefix) for name, value in given.items()}

@@ -1,7 +1,7 @@
-"""What `make bench` measures without torch, in small programs (bench/native) on either side.
+"""The part of `make bench` without torch: small programs (bench/native) on either side.
 
-All-reduces on one host, against MPIs; messages and collectives between hosts whose link is not
-shaped, against plain sockets and what the processors can do; what a launch costs.
+Measures all-reduces on one host, against MPIs; messages and collectives between hosts whose link is
+not shaped, against plain sockets and the limits of the processors; and the cost of a launch.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ def build(program: str, *flags: str, name: str | None = None) -> Path:
 
 
 def build_with_hetccl(program: str) -> Path:
-    """The same, against the installed library."""
+    """Compiles bench/native/PROGRAM.cc against the installed library."""
     package = Path(hetccl.__file__).parent
     lib = package / "lib"
     return build(program, f"-I{package}/include", f"-L{lib}", "-lhetccl", f"-Wl,-rpath,{lib}")
 
 
 def bound(argv: list[str], rank: int, ranks: int) -> list[str]:
-    """To a core of its own, as launchers of MPI do it while there are enough."""
+    """Returns the command bound to a core of its own, as MPI's launchers bind ranks while there are
+    enough cores.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if ranks > len(cores) or shutil.which("taskset") is None:
         return argv
@@ -65,7 +67,7 @@ def bound(argv: list[str], rank: int, ranks: int) -> list[str]:
 def run_ranks(
     place: Place, hosts: Iterable[int], argv: list[str], timeout: float, bind: bool = False
 ) -> Numbers:
-    """Starts a rank of a program on each of `hosts`: what rank 0 printed."""
+    """Starts a rank of a program on each of `hosts`. Returns rank 0's output."""
     ranks = list(hosts)
     argvs = [bound(argv, rank, len(ranks)) if bind else argv for rank in range(len(ranks))]
     with tempfile.TemporaryDirectory() as meet:
@@ -75,7 +77,9 @@ def run_ranks(
 
 
 def run_mpi(mpi: Mpi, ranks: int, program: list[str], timeout: float) -> Numbers | str:
-    """The same under an MPI's launcher; or why it did not run."""
+    """Starts a program under an MPI's launcher. Returns rank 0's output, or the reason why it did
+    not run.
+    """
     status, said = run_job(mpi.argv(ranks, program), {**os.environ, **mpi.env(ranks)}, timeout)
     if status is None:
         return f"not done within {timeout:.0f} s"
@@ -88,7 +92,9 @@ def run_mpi(mpi: Mpi, ranks: int, program: list[str], timeout: float) -> Numbers
 def alternating(
     rounds: int, runs: dict[str, Callable[[], Numbers | str]]
 ) -> dict[str, Numbers | str]:
-    """Each in turn, `rounds` times: the median of each number; or why one did not run."""
+    """Runs each in turn, `rounds` times. Returns the median of each number, or the reason why one
+    did not run.
+    """
     results: dict[str, list[Numbers]] = {name: [] for name in runs}
     failed: dict[str, str] = {}
     for _ in range(rounds):
@@ -111,12 +117,12 @@ def _medians(runs: list[Numbers]) -> Numbers:
 
 
 def build_for(mpi: Mpi) -> Path:
-    """The program of calls, for one MPI."""
+    """Compiles the program of calls for one MPI."""
     return build("mpi_calls", *mpi.compiling(), name=f"{mpi.package}_calls")
 
 
 def measure_mpi(options: argparse.Namespace) -> dict[str, Any]:
-    """All-reduces on one host, by the number of ranks: of hetccl and of every MPI."""
+    """Measures all-reduces of hetccl and of every MPI on one host, by the number of ranks."""
     limit = min(MPI_TIMEOUT, options.timeout)
     return {
         str(ranks): measure_calls("all_reduce", ranks, sizes, options.native_rounds, limit)
@@ -127,8 +133,9 @@ def measure_mpi(options: argparse.Namespace) -> dict[str, Any]:
 def measure_calls(
     call: str, ranks: int, sizes: Iterable[int], rounds: int, timeout: float, batches: int = BATCHES
 ) -> dict[str, Numbers | str]:
-    """Calls of ranks of one host ("all_reduce", "exchange") of hetccl and every MPI, in turns; or
-    the reason why one has none."""
+    """Measures, in turns, calls of hetccl and of every MPI between ranks of one host ("all_reduce",
+    "exchange"). An MPI that cannot run has a reason instead.
+    """
     arguments = [call, str(batches), *map(str, sizes)]
     ours = [str(build_with_hetccl("hetccl_calls")), *arguments]
     absent = {mpi.name: why for mpi in MPIS if (why := mpi.missing()) is not None}
@@ -149,8 +156,9 @@ def measure_rules(
     mpi: Mpi, rules: Mapping[str, object], sizes: Iterable[int], nodes: int, rounds: int,
     timeout: float, batches: int = BATCHES,
 ) -> dict[str, Numbers | str]:  # fmt: skip
-    """MPI_Allreduce of two ranks, in turns: with each of these rules of hetccl's, None without it.
-    Two nodes are emulated: they have no memory in common."""
+    """Measures MPI_Allreduce of two ranks, in turns: with each of these rules of hetccl's; None is
+    without hetccl. Emulates two nodes, which share no memory.
+    """
     argv = [str(build_for(mpi)), "all_reduce", str(batches), *map(str, sizes)]
     apart = ["-genv", "MPIR_CVAR_NOLOCAL", "1"] if nodes > 1 else []
     # In each rank, since both are on one machine.
@@ -173,7 +181,9 @@ def measure_rules(
 
 
 def measure_link(options: argparse.Namespace) -> dict[str, Any]:
-    """Between two hosts as fast as the kernel: messages, plain sockets, collectives, probes."""
+    """Measures messages, plain sockets, collectives and probes between two hosts whose link is as
+    fast as the kernel.
+    """
     link, probe = str(build_with_hetccl("hetccl_link")), str(build("probe"))
     repeats, size = str(options.repeats), str(options.bytes)
     with place_of(2, None) as place:
@@ -198,7 +208,7 @@ def measure_link(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_launch(options: argparse.Namespace) -> dict[str, Any]:
-    """What an asynchronous all-reduce costs its caller, on one host."""
+    """Measures the cost of an asynchronous all-reduce for its caller, on one host."""
     launch = str(build_with_hetccl("hetccl_launch"))
     with place_of(1, None) as place:
         return alternating(

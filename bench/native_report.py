@@ -1,4 +1,4 @@
-"""Tables of what bench/native.py measured, and the model of what two hosts' processors allow."""
+"""Tables of bench/native.py's results, and the model of the limits of two hosts' processors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Work:
-    """What one collective over 2 hosts x 2 ranks has to do, all ranks together, in buffers."""
+    """The work of one collective over 2 hosts x 2 ranks, of all ranks together, in buffers."""
 
     copied: float
     reduced: float
@@ -54,7 +54,9 @@ place."""
 
 
 def budget(work: Work, size: float, rates: dict[str, float]) -> float:
-    """Seconds that the machine's cores need for it together, with nothing else to do."""
+    """Returns the seconds that all cores of the machine need for that work, with nothing else to
+    do.
+    """
     return (
         work.copied * size / rates["copy"]
         + work.reduced * size / rates["reduce"]
@@ -63,7 +65,9 @@ def budget(work: Work, size: float, rates: dict[str, float]) -> float:
 
 
 def rates_of(link: dict[str, Any], cores: int) -> dict[str, float]:
-    """Bytes a second of the whole machine: copied; of results; sent, both ways added."""
+    """Returns bytes per second of the whole machine: copied, reduced (of results), and sent (both
+    ways added).
+    """
     memory, tcp = link["memory"], link["tcp both ways"]["tcp"]
     rates = {name: cores * row["bytes"] / row["seconds"] for name, row in memory.items()}
     return {**rates, "tcp": tcp["bytes"] / tcp["seconds"]}
@@ -125,7 +129,7 @@ def message_sheet(link: dict[str, Any]) -> Sheet:
 
 
 def budget_sheet(link: dict[str, Any], cores: int) -> Sheet:
-    """Collectives against what the processors allow."""
+    """Collectives against the limits of the processors."""
     rates = rates_of(link, cores)
     rows = []
     for name, work in WORK.items():
@@ -152,7 +156,7 @@ def budget_sheet(link: dict[str, Any], cores: int) -> Sheet:
 
 
 def launch_sheet(launch: dict[str, Any]) -> Sheet:
-    """What a launch costs."""
+    """The cost of a launch."""
     row = launch["hetccl"]["launch"]
     cost = goal(f"{1e6 * row['seconds']:.2f}", row["seconds"] <= GOAL_LAUNCH)
     rows = [("host", cost, f"{1e6 * row['p99_seconds']:.2f}",
@@ -162,7 +166,7 @@ def launch_sheet(launch: dict[str, Any]) -> Sheet:
 
 
 def sheets(parts: dict[str, dict[str, Any]]) -> list[Sheet]:
-    """The tables of what was measured."""
+    """All tables."""
     cores = os.cpu_count() or 1
     tables = {
         "MPI": lambda part: [mpi_sheet(part)],

@@ -56,7 +56,9 @@ Setting = dict[str, Any]
 
 
 def place(ranks: int, nodes: int) -> tuple[str, str]:
-    """Of such communicators in a tuning file: compat/nccl-tuner/calls.cc."""
+    """Returns the key and the summary of such communicators in a tuning file:
+    compat/nccl-tuner/calls.cc.
+    """
     summary = f"nccl: {ranks} ranks on {nodes} nodes"
     digest = FNV_BASIS
     for byte in summary.encode():
@@ -65,7 +67,7 @@ def place(ranks: int, nodes: int) -> tuple[str, str]:
 
 
 def entry(collective: str, size: int, ranks: int, setting: Setting) -> dict[str, Any]:
-    """Of a tuning file; its times are nobody's."""
+    """Returns an entry of a tuning file. Its times are not measured."""
     block = size if collective == "all_reduce" else size // ranks
     key = {"collective": collective, "size_class": (block - 1).bit_length()}
     if collective != "all_gather":
@@ -78,7 +80,9 @@ def entry(collective: str, size: int, ranks: int, setting: Setting) -> dict[str,
 
 
 def grid() -> list[dict[str, Setting]]:
-    """What is tried: at each time a setting for each collective, or none for some of them."""
+    """Returns the steps of the exhaustive search. Each has a setting for each collective, or for
+    some of them.
+    """
 
     def setting(algorithm: str, protocol: str, channels: int) -> Setting:
         return {
@@ -101,7 +105,7 @@ CALM = {"NCCL_SOCKET_NTHREADS": "0", "NCCL_NSOCKS_PERTHREAD": "1"}
 
 
 class Bench:
-    """A job of NCCL ranks, and what was measured."""
+    """A job of NCCL ranks, and its results."""
 
     def __init__(self, ranks: int, devices: list[str], env: dict[str, str], folder: Path) -> None:
         self.ranks, self.folder = ranks, folder
@@ -117,23 +121,23 @@ class Bench:
         self.n_files = 0
 
     def start(self) -> dict[str, Any]:
-        """What it runs on."""
+        """Starts the ranks. Returns facts about the machine."""
         self.job.start(WORKER, "--bytes", str(max(SIZES.values())))
         return self.job.answers("start", 60)[0]
 
     def open(self, name: str, entries: list[dict[str, Any]]) -> None:
-        """A communicator that the plug-in serves so."""
+        """Opens a communicator that the plug-in serves from these entries."""
         self.n_files += 1  # the plug-in reads a file once
         file = self.folder / f"{self.n_files}.json"
         file.write_text(json.dumps({"hetccl_tuning": 1, "entries": entries}))
         self.job.ask(40, do="open", name=name, file=str(file))
 
     def close(self, name: str) -> None:
-        """Ends it."""
+        """Ends the communicator."""
         self.job.ask(40, do="close", name=name)
 
     def measure(self, name: str, cell: Cell) -> float:
-        """Microseconds of a call, on its slowest rank."""
+        """Returns the microseconds of a call on its slowest rank."""
         collective, size, loaded = cell
 
         def once(times: int) -> float:
@@ -149,7 +153,7 @@ class Bench:
         return once(self.times[cell])
 
     def sweep(self, seconds: float) -> dict[Cell, list[Setting]]:
-        """Each cell's settings, the fastest first; NCCL's own choice is a setting, too."""
+        """Returns each cell's settings, the fastest first. NCCL's own choice is one of them."""
         found: dict[Cell, list[tuple[float, Setting]]] = {cell: [] for cell in self.cells}
         all_settings = grid()
         deadline = time.monotonic() + seconds
@@ -168,7 +172,7 @@ class Bench:
         }
 
     def entries(self, settings: dict[Cell, Setting | None]) -> list[dict[str, Any]]:
-        """A tuning file's, of what is not left to NCCL."""
+        """Returns the entries of a tuning file, for all cells that are not left to NCCL."""
         return [
             entry(cell[0], cell[1], self.ranks, setting)
             for cell, setting in settings.items()
@@ -176,7 +180,9 @@ class Bench:
         ]
 
     def compare(self, groups: dict[str, str], cells: list[Cell]) -> dict[str, dict[Cell, float]]:
-        """Medians of communicators that take turns; `groups`: names, by what they are called."""
+        """Returns the medians of communicators that take turns. `groups` has the communicators'
+        names, by label.
+        """
         times: dict[str, dict[Cell, list[float]]] = {
             what: {cell: [] for cell in cells} for what in groups
         }
@@ -192,18 +198,18 @@ class Bench:
 
 
 def words(setting: Setting) -> str:
-    """ "ring simple 8"."""
+    """Returns a setting in words, such as "ring simple 8"."""
     return " ".join(map(str, setting.values())) or "NCCL's own"
 
 
 def row(cell: Cell, *numbers: str) -> tuple[str, ...]:
-    """A line of a table."""
+    """Returns a line of a table."""
     sizes = {size: name for name, size in SIZES.items()}
     return cell[0], sizes[cell[1]], "matmul" if cell[2] else "-", *numbers
 
 
 def served(bench: Bench, seconds: float, json_path: Path | None = None) -> None:
-    """The sweep, then NCCL's choices beside those that the plug-in serves."""
+    """Runs the sweep, then measures NCCL's choices beside those that the plug-in serves."""
     found = bench.sweep(seconds)
     best: dict[Cell, tuple[float, Setting]] = {}
     results: dict[str, dict[Cell, float]] = {"nccl": {}, "plug-in": {}, "again": {}}
@@ -244,7 +250,7 @@ def served(bench: Bench, seconds: float, json_path: Path | None = None) -> None:
 
 
 def online(bench: Bench, seconds: float, loaded: bool) -> None:
-    """The job's first communicator is searched; then it takes turns with NCCL's choices."""
+    """Searches on the job's first communicator, which then takes turns with NCCL's choices."""
     cells = [cell for cell in bench.cells if cell[1] == SIZES["64K"] and cell[2] == loaded]
     for cell in cells if seconds else []:
         deadline = time.monotonic() + seconds
@@ -266,7 +272,7 @@ def online(bench: Bench, seconds: float, loaded: bool) -> None:
 
 
 def print_learnt(file: Path) -> None:
-    """Of the searches that have ended."""
+    """Prints the results of the searches that have ended."""
     for one in json.loads(file.read_text())["entries"] if file.exists() else []:
         setting = {name: value for name, value in one["setting"].items() if name != "algorithm"}
         print(f"  learnt: {one['key']['collective']} of {one['bytes']} bytes: {words(setting)}, "
@@ -274,7 +280,7 @@ def print_learnt(file: Path) -> None:
 
 
 def find_plugin(given: Path | None) -> Path:
-    """The library, as named or of the installed package."""
+    """Returns the path of the plug-in: the named one, or that of the installed package."""
     if given is None:
         try:
             from hetccl.tuned import PLUGIN
@@ -287,7 +293,7 @@ def find_plugin(given: Path | None) -> Path:
 
 
 def run(options: argparse.Namespace, env: dict[str, str], what: Any, seconds: float) -> bool:
-    """One job; whether it went well."""
+    """Runs one job. Returns whether it succeeded."""
     import torch
 
     count = max(torch.cuda.device_count(), 1)
@@ -308,7 +314,7 @@ def run(options: argparse.Namespace, env: dict[str, str], what: Any, seconds: fl
 
 
 def main() -> int:
-    """0 where nothing failed."""
+    """Returns 0 if nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--plugin", type=Path, help="libnccl-tuner-hetccl.so")
     parser.add_argument("--ranks", type=int, default=4, choices=range(2, 9))

@@ -1,7 +1,7 @@
-"""One rank of bench/nccl_tuner.py: it does what its parent asks, one line of JSON after the other.
+"""One rank of bench/nccl_tuner.py, which its parent commands by lines of JSON.
 
 Every group of torch.distributed that it opens is a communicator of NCCL of its own, whose tuner
-plug-in reads the HETCCL_TUNE_FILE of that moment. Needs torch, nothing else.
+plug-in reads the current HETCCL_TUNE_FILE. Needs torch, nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Answer = dict[str, Any]
 
 
 class Load:
-    """Products of matrices on a stream of their own, beside the collectives."""
+    """Products of matrices on a stream of its own, beside the collectives."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
@@ -38,7 +38,7 @@ class Load:
         self.count = 0
 
     def feed(self) -> None:
-        """Keeps the stream busy; waits where it is far behind."""
+        """Keeps the stream busy. Waits if the stream is far behind."""
         with torch.cuda.stream(self.stream):
             for _ in range(AHEAD):
                 event = self.events[self.count % AHEAD]
@@ -66,7 +66,7 @@ class Rank:
         torch.cuda.synchronize()
 
     def ready(self) -> Answer:
-        """What the parent prints about the machine."""
+        """Returns facts about the machine, which the parent prints."""
         nccl = ".".join(map(str, torch.cuda.nccl.version()))
         return {
             "device": torch.cuda.get_device_name(self.device), "nccl": nccl,
@@ -74,7 +74,7 @@ class Rank:
         }  # fmt: skip
 
     def open(self, name: str, file: str) -> Answer:
-        """A communicator of all ranks, whose tuner reads that file."""
+        """Opens a communicator of all ranks, whose tuner reads that file."""
         os.environ["HETCCL_TUNE_FILE"] = file
         group = self.groups[name] = dist.new_group(backend="nccl", device_id=self.device)
         dist.all_reduce(self.whole[:1], group=group)
@@ -87,7 +87,7 @@ class Rank:
         return {}
 
     def call(self, group: Any, collective: str, size: int) -> Callable[[], object]:
-        """The collective, ready to be called often. `size`: of the larger buffer."""
+        """Returns a function that calls the collective. `size` is that of the larger buffer."""
         share = size // 4 // self.world
         whole, part = self.whole[: share * self.world], self.share[:share]
         if collective == "all_gather":
@@ -97,7 +97,7 @@ class Rank:
         return lambda: dist.all_reduce(whole, group=group)
 
     def measure(self, name: str, collective: str, size: int, times: int, loaded: bool) -> Answer:
-        """Microseconds of one call, each waited for, after one that warms up."""
+        """Returns the microseconds of one call. Makes one call to warm up, then waits for each."""
         call = self.call(self.groups[name], collective, size)
         stream = torch.cuda.current_stream(self.device)
         began = 0.0
@@ -121,7 +121,7 @@ class Rank:
 
 
 def main() -> None:
-    """Answers once when it is ready, then each line."""
+    """Answers once when it is ready, then once for each line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--role")
     parser.add_argument("--device", required=True)

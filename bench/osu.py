@@ -72,7 +72,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a figure compares, on so many nodes."""
+    """The series that a figure compares, on so many nodes."""
 
     number: int
     nodes: int
@@ -82,7 +82,7 @@ class Figure:
 
 
 def figures(options: argparse.Namespace, launcher: str) -> Iterator[Figure]:
-    """Those that were asked for."""
+    """Yields the figures that the command line names."""
     # hetccl copies memory that the MPI cannot reach.
     aware = options.memory == "host" or options.aware
     plain = Series("MPI") if aware else Series("MPI, through the host", {"any": BY_MPI})
@@ -135,7 +135,9 @@ def command(
     launcher: mpi.Launcher, series: Series, nodes: int, settings: dict[str, str],
     options: argparse.Namespace,
 ) -> list[str]:  # fmt: skip
-    """How the launcher starts so many ranks of the shell that becomes the benchmark."""
+    """Returns the command by which the launcher starts so many ranks of the shell that becomes the
+    benchmark.
+    """
     argv = [launcher.path, "-n", str(options.ranks)]
     open_mpi = launcher.name == "Open MPI"
     for name, value in settings.items():
@@ -156,7 +158,7 @@ def measure(
     launcher: mpi.Launcher, figure: Figure, series: Series, collective: str,
     options: argparse.Namespace,
 ) -> dict[int, float] | str:  # fmt: skip
-    """Microseconds by bytes; or why there are none."""
+    """Returns microseconds by bytes, or the reason why there are none."""
     least, most = (parse_size(part) for part in figure.sizes.split(":"))
     with tempfile.TemporaryDirectory() as folder:
         settings = settings_of(series, figure.nodes, options, Path(folder) / "rules.json")
@@ -181,7 +183,7 @@ def measure(
 
 
 def status_text(status: int | None, said: str) -> str:
-    """The reason that a job without numbers gives, in a line."""
+    """Returns, as a line, the reason that a job without numbers gives."""
     if status is None:
         return "not done in time"
     lines = [line.strip() for line in said.splitlines() if line.strip(" -")]
@@ -193,7 +195,9 @@ def rounds(
     launcher: mpi.Launcher, figure: Figure, collective: str, options: argparse.Namespace,
     console: Console,
 ) -> dict[str, dict[int, float] | str]:  # fmt: skip
-    """The median of each size, by series; or why a series has none."""
+    """Measures all series in turns. Returns the median of each size by series, or the reason why a
+    series has none.
+    """
     measured: dict[str, list[dict[int, float]]] = {one.name: [] for one in figure.series}
     failed: dict[str, str] = {}
     for turn in range(options.rounds):
@@ -260,7 +264,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """How many series could not be measured, at most 1."""
+    """Returns 1 if a series could not be measured."""
     options = arguments()
     if options.build:
         build(options.build, options.configure)

@@ -1,4 +1,4 @@
-"""Tables and pictures of what bench/osu.py measured."""
+"""Tables and pictures of bench/osu.py's results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Panel:
 
     @property
     def title(self) -> str:
-        """Which it is."""
+        """The title, with the figure's number."""
         return f"Figure {self.figure}: {self.collective}, {counted(self.nodes, 'node')}"
 
     def measured(self) -> dict[str, dict[int, float]]:
@@ -37,14 +37,14 @@ class Panel:
                          for name, why in self.times.items() if isinstance(why, str))  # fmt: skip
 
     def speedups(self) -> dict[int, float]:
-        """Of the last series over the base, by bytes; empty where there is no base."""
+        """Returns the last series' speed over the base's, by bytes; empty if there is no base."""
         series = self.measured()
         last = series.get(list(self.times)[-1], {})
         found = {size: ratio(us, last.get(size)) for size, us in series.get(self.base, {}).items()}
         return {size: times for size, times in found.items() if times is not None}
 
     def sheet(self) -> Sheet:
-        """As a table."""
+        """Returns the panel as a table."""
         series, speedups = self.measured(), self.speedups()
         sizes = sorted({size for got in series.values() for size in got})
         columns = ("bytes", *(f"{name}, us" for name in series))
@@ -56,13 +56,13 @@ class Panel:
         return Sheet(self.title, columns, rows)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Returns the panel as JSON."""
         return {"figure": self.figure, "nodes": self.nodes, "collective": self.collective,
                 "us": self.times, "speedup": self.speedups()}  # fmt: skip
 
 
 def draw(folder: Path, panels: list[Panel]) -> None:
-    """Writes a picture of each figure and collective, with a plot for each number of nodes."""
+    """Draws a picture for each figure and collective, with a plot for each number of nodes."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -39,7 +39,7 @@ LAYER_FLOPS = 1e9  # a unit: profiles have the seconds
 
 @contextmanager
 def place_for(options: argparse.Namespace, folder: Path) -> Iterator[Place]:
-    """Where the ranks run."""
+    """Yields the place of the ranks."""
     if options.gpus:
 
         def start(host: int, argv: list[str], env: dict[str, str], out: Any) -> Any:
@@ -55,7 +55,7 @@ def place_for(options: argparse.Namespace, folder: Path) -> Iterator[Place]:
 
 
 def run(options: argparse.Namespace, case: str, **env: str) -> dict[str, Any]:
-    """One job of all ranks: what its rank 0 tells."""
+    """Runs one job of all ranks. Returns rank 0's results."""
     with (
         tempfile.TemporaryDirectory() as folder,
         place_for(options, Path(folder)) as place,
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace, case: str, **env: str) -> dict[str, Any]:
 
 
 def describe(found: dict[str, Any]) -> tuple[Model, Site]:
-    """The model and the site of what the ranks have measured."""
+    """Returns the model and the site, from the ranks' measurements."""
     layers = [Profile.from_values(one) for one in found["layer"]]
     heads = [Profile.from_values(one) for one in found["head"]]
     ratios = [head.time(1) / layer.time(1) for head, layer in zip(heads, layers, strict=True)]
@@ -90,7 +90,9 @@ def describe(found: dict[str, Any]) -> tuple[Model, Site]:
 
 
 def choose_across_hosts(model: Model, site: Site, batch: int) -> dict[str, Price]:
-    """A pipeline across the link with layers by speed and with even ones, and data across it."""
+    """Returns four strategies: the planned pipeline across the link; pipelines of plain 1F1B with
+    layers by speed, and with equally many layers; and data parallelism across the link.
+    """
     across = plan(model, site, batch, tensor=1, pipeline=2, data=(2, 4))
     planned = across.best
     assert planned is not None

@@ -88,7 +88,7 @@ def measure_all(rows: int, device: torch.device) -> dict[str, object]:
 
 
 def train(strategy: Strategy, steps: int, device: torch.device) -> dict[str, object]:
-    """The seconds of each step, without the first ones, and the last loss."""
+    """Returns the seconds of each step, without the first ones, and the last loss."""
     pipeline = Pipeline(
         [block] * SHAPE.layers, strategy, loss_of, first=embedding, last=head, parallelize=share,
         device=device,

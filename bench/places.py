@@ -1,4 +1,4 @@
-"""Where the ranks of a benchmark run: emulated hosts, or this machine's loopback."""
+"""The places of a benchmark's ranks: emulated hosts, or this machine's loopback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Place:
 
 @contextmanager
 def place_of(hosts: int, rate: str | Sequence[str] | None) -> Iterator[Place]:
-    """So many hosts, with a card of each rate. A single one needs no right to emulate it."""
+    """Yields a place of so many hosts, with a card of each rate. A single host needs no right to
+    emulate it.
+    """
     if hosts == 1 and EmulatedHosts.unavailable() is not None:
 
         def start(host: int, argv: list[str], env: dict[str, str], out: Any) -> Any:
@@ -53,7 +55,7 @@ def run_ranks(
     timeout: float,
     what: str,
 ) -> str:
-    """Starts a rank on each of `hosts`, with its own command: what rank 0 printed."""
+    """Starts a rank on each of `hosts`, with its own command. Returns rank 0's output."""
     with tempfile.TemporaryFile("w+") as out:
         workers = []
         for rank, (host, argv) in enumerate(zip(hosts, argvs, strict=True)):
@@ -71,7 +73,7 @@ def run_ranks(
 
 
 def finish(workers: list[subprocess.Popen[str]], what: str, timeout: float) -> None:
-    """Waits for all; the first failure or the deadline ends them all."""
+    """Waits for all processes. The first failure, or the deadline, ends them all."""
     deadline = time.monotonic() + timeout
     try:
         while any(worker.poll() is None for worker in workers):

@@ -1,7 +1,7 @@
-"""How well the cost model tells a call's time: prediction beside measurement, on emulated links.
+"""Measures how well the cost model predicts a call's time, on emulated links.
 
-As it is, of calls by themselves; and corrected by what a job with HETCCL_TUNE has learnt of some
-sizes, of blocking calls in a row, as jobs learn them.
+Predictions are measured as they are, for single calls; and corrected by the settings that a job
+with HETCCL_TUNE has learnt for some sizes, for blocking calls in a row, as jobs learn them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(
     argv: Sequence[str] = (*SIZES, *CALLS, "--predict"),
     tuned: dict[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """`hetccl bench` across hosts: its rows."""
+    """Runs `hetccl bench` across hosts. Returns its rows."""
     argv = [sys.executable, "-m", "hetccl", "bench", operation, *argv, "--json"]
     with place_of(scene.hosts, rate) as place:
         env = {
@@ -70,7 +70,7 @@ def measure(options: argparse.Namespace, rate: str) -> dict[str, Any]:
 
 
 def measure_tuned(options: argparse.Namespace, rate: str) -> dict[str, Any]:
-    """The same after a job has tuned some sizes; all jobs of a scene share a file."""
+    """Measures all scenes after a job has tuned some sizes. All jobs of a scene share a file."""
     found: dict[str, Any] = {}
     for scene in EMULATED_SCENES:
         with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +94,7 @@ def measure_tuned(options: argparse.Namespace, rate: str) -> dict[str, Any]:
 
 
 def tuned_sheet(measured: dict[str, Any]) -> Sheet:
-    """The share of each scene's calls that were predicted well, and those that were not."""
+    """Returns the share of each scene's calls that were predicted well, and those that were not."""
     rows = []
     for scene, operations in measured.items():
         misses, n_good, n_all = [], 0, 0

@@ -20,7 +20,7 @@ _SECOND = Path("/sys/fs/cgroup")
 
 
 def _set(folder: Path, processors: float) -> None:
-    """Gives all processes of the group together so many processors' time."""
+    """Limits all processes of the group together to the time of so many processors."""
     quota = round(processors * _PERIOD_US)
     if folder.is_relative_to(_FIRST):
         (folder / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
@@ -30,12 +30,14 @@ def _set(folder: Path, processors: float) -> None:
 
 
 def _join(folder: Path) -> None:
-    """Moves this process into the group; what it starts is in it, too."""
+    """Moves this process into the group, and with it every process that it starts."""
     (folder / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def _group_of_this_process(top: Path) -> Path:
-    """The group to come back to; the top one where it lies outside of what can be seen here."""
+    """Returns the group of this process, to come back to; the top one if the group cannot be seen
+    here.
+    """
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers.split(",").count("" if top == _SECOND else "cpu"):
@@ -46,7 +48,7 @@ def _group_of_this_process(top: Path) -> Path:
 
 @contextmanager
 def _groups(top: Path, count: int) -> Iterator[list[Path]]:
-    """Makes groups without a limit. Raises SystemExit where this user may not."""
+    """Makes groups without a limit. Raises SystemExit if this user may not."""
     root = top / f"hetccl-{os.getpid()}"
     made = []
     try:
@@ -67,9 +69,9 @@ def _groups(top: Path, count: int) -> Iterator[list[Path]]:
 
 @contextmanager
 def limited(place: Place, ranks: int, wanted: Path) -> Iterator[Place]:
-    """A place each of whose ranks is in a group of its own.
+    """Yields a place in which each rank is in a group of its own.
 
-    `wanted` is a file that a rank writes: the processors of each rank, as a JSON list. They are set
+    A rank writes the file `wanted`: the processors of each rank, as a JSON list. Limits are set
     when the file changes. Without it there is no limit.
     """
     top = _FIRST if (_FIRST / "cpu.shares").exists() else _SECOND

@@ -1,4 +1,4 @@
-"""What `make bench` makes of its numbers: ratios to the link's limit, to the least, and to Gloo."""
+"""The report of `make bench`: numbers as ratios to the link's limit, the least, and Gloo."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ GOAL_IDLE_CPU = 0.01
 
 @dataclass(frozen=True)
 class Scene:
-    """Where the ranks are: `host_of_rank` names each rank's host."""
+    """The hosts of the ranks: `host_of_rank` names each rank's host."""
 
     name: str
     host_of_rank: tuple[int, ...]
 
     @property
     def hosts(self) -> int:
-        """How many."""
+        """The number of hosts."""
         return len(set(self.host_of_rank))
 
     @property
     def ranks_of_hosts(self) -> list[int]:
-        """How many ranks each host has."""
+        """The number of ranks on each host."""
         return [self.host_of_rank.count(host) for host in sorted(set(self.host_of_rank))]
 
 
@@ -51,23 +51,28 @@ EMULATED_SCENES = (
 
 
 def goal_of_limit(scene: Scene) -> float:
-    """Of two equal hosts, of two unequal ones, of three."""
+    """Returns the goal for the ratio to the limit: for two equal hosts, for two unequal ones, or
+    for three.
+    """
     if scene.hosts > 2:
         return 0.90
     return 0.95 if len(set(scene.ranks_of_hosts)) == 1 else 0.93
 
 
 def goal_of_small(scene: Scene) -> float:
-    """Seconds of a 4 KiB all-reduce over the link: of two equal hosts, of others."""
+    """Returns the goal for the seconds of a 4 KiB all-reduce over the link: for two equal hosts, or
+    for others.
+    """
     return 0.3e-3 if scene.hosts == 2 and len(set(scene.ranks_of_hosts)) == 1 else 0.6e-3
 
 
 def least_on_a_link(collective: str, ranks_of_hosts: list[int]) -> float:
-    """What the busiest host must send, or receive, at least, in buffers.
+    """Returns the least that the busiest host must send or receive, in buffers.
 
-    All hosts send 2(C-1) buffers of an all-reduce and C-1 of an all-gather, reduce-scatter or
-    broadcast together, so one of them the mean. To a host comes what it has not: the shards of all
-    other ranks, the root's buffer. A reduce-scatter is an all-gather backwards.
+    All hosts together send 2(C-1) buffers in an all-reduce, and C-1 in an all-gather,
+    reduce-scatter or broadcast, so one host sends at least the mean. A host receives what it lacks:
+    the shards of all other ranks, or the root's buffer. A reduce-scatter is an all-gather
+    backwards.
     """
     hosts, ranks = len(ranks_of_hosts), sum(ranks_of_hosts)
     if collective == "all_reduce":
@@ -80,7 +85,7 @@ def least_on_a_link(collective: str, ranks_of_hosts: list[int]) -> float:
 
 
 def least_on_all_links(collective: str, ranks_of_hosts: list[int]) -> float:
-    """What all hosts together must send at least, in buffers."""
+    """Returns the least that all hosts together must send, in buffers."""
     others, ranks = len(ranks_of_hosts) - 1, sum(ranks_of_hosts)
     if collective == "all_to_all_single":
         return sum(own * (ranks - own) / ranks for own in ranks_of_hosts)
@@ -89,7 +94,7 @@ def least_on_all_links(collective: str, ranks_of_hosts: list[int]) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """A scene's results: per backend the JSON of each round."""
+    """A scene's results: the JSON of each round, by backend."""
 
     scene: Scene
     runs: dict[str, list[dict[str, Any]]]
@@ -132,7 +137,7 @@ class Sheet:
     note: str = ""
 
     def to_rich(self) -> Table:
-        """For the terminal: what misses its goal is yellow."""
+        """Returns the table for the terminal. Numbers that miss their goal are yellow."""
         table = Table(title=self.title, title_justify="left", title_style="bold")
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="left" if index < 2 else "right")
@@ -141,14 +146,14 @@ class Sheet:
         return table
 
     def to_markdown(self) -> str:
-        """For a page."""
+        """Returns the table for a page."""
         lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"## {self.title}\n\n" + (f"{self.note}\n\n" if self.note else "") + table
 
 
 def goal(text: str, met: bool) -> str:
-    """A cell, marked where it misses."""
+    """Returns a cell, marked if it misses its goal."""
     return text if met else f"{text} !"
 
 
@@ -209,7 +214,7 @@ def show(sheets: list[Sheet], console: Console) -> None:
 
 
 def machine() -> str:
-    """One line on what this was measured on."""
+    """Returns one line about the machine that was measured."""
     facts = hetccl.machine.facts()
     return f"{facts['processor']}; {facts['system']}; Python {facts['Python']}"
 

@@ -37,7 +37,7 @@ SCENES = (
 
 
 def measure(scene: Scene, backend: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One backend's run of a scene: what its rank 0 printed."""
+    """Runs a scene with one backend. Returns rank 0's output."""
     argv = [sys.executable, str(HERE / "torch_worker.py"), "--backend", backend]
     argv += ["--bytes", str(options.bytes), "--repeats", str(options.repeats)]
     argv += ["--small-repeats", str(options.small_repeats)]
@@ -91,7 +91,7 @@ def measure_scenes(options: argparse.Namespace, console: Console) -> list[Measur
 
 
 def wanted(name: str, hosts: int, options: argparse.Namespace, console: Console) -> bool:
-    """Whether it was asked for and can be; if it only cannot, says so."""
+    """Returns whether the part was asked for and can run. If it only cannot run, prints so."""
     if options.scene and name not in options.scene:
         return False
     unavailable = EmulatedHosts.unavailable() if hosts > 1 else None
@@ -101,7 +101,7 @@ def wanted(name: str, hosts: int, options: argparse.Namespace, console: Console)
 
 
 def main() -> int:
-    """Runs all scenes and shows what came out."""
+    """Runs all scenes, and shows the results."""
     options = arguments()
     console = Console(width=None if sys.stdout.isatty() else 120)
     measured = measure_scenes(options, console)

@@ -38,7 +38,9 @@ def wait_for(path: Path, workers: list[subprocess.Popen[str]], timeout: float) -
 
 
 def run(options: argparse.Namespace, case: str) -> dict[str, Any]:
-    """One job: what its rank 0 found, and the bytes of a step on a host's link and on a trunk."""
+    """Runs one job. Returns rank 0's results, and the bytes of a step on a host's link and on a
+    trunk.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         EmulatedHosts(HOSTS, options.rate, SITES, options.trunk) as hosts,
@@ -83,7 +85,9 @@ def arguments() -> argparse.Namespace:
 
 
 def with_formulas(case: str, found: dict[str, Any], micro_batches: int) -> dict[str, Any]:
-    """What was found, and what the formulas say of the same bytes, where they know the case."""
+    """Adds the formulas' predictions of the same bytes to the results, if there are formulas for
+    the case.
+    """
     trunk, host = (
         predict(case, found["parameters"], micro_batches, places) for places in (SITES, HOSTS)
     )

@@ -1,4 +1,6 @@
-"""The cases of bench/sharding.py, and what hetccl.sharding.plan's formulas say of their bytes."""
+"""The cases of bench/sharding.py, and the bytes that hetccl.sharding.plan's formulas predict for
+them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ CASES = ("fsdp2 gloo", "fsdp2 hetccl", "fsdp2 hetccl, one sum", *SHARDINGS)
 
 
 def predict(case: str, parameters: int, micro_batches: int, places: int) -> Costs | None:
-    """The costs of a case where the ranks are split evenly among so many places, whose links count;
-    None of FSDP2 alone."""
+    """Returns the costs of a case, for ranks that are split evenly among so many places, whose
+    links count; None for FSDP2 alone.
+    """
     if case not in SHARDINGS:
         return None
     changes = dict(SHARDINGS[case])

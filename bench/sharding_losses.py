@@ -45,7 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def make(case: str, options: argparse.Namespace, folder: str | None = None) -> Any:
-    """The model, its optimizer, and what shards it."""
+    """Returns the model, its optimizer, and the object that shards it."""
     model = GPT(Shape(layers=options.layers), seed=1)
     if case.startswith("float64"):
         model.double()
@@ -94,7 +94,7 @@ def work(options: argparse.Namespace) -> None:
 
 
 def evaluate(model: GPT, data: torch.Tensor, sequences: int, length: int) -> float:
-    """The loss on text, the same for all cases."""
+    """Returns the loss on a text that is the same for all cases."""
     tokens, targets = batch(data, 0, sequences, length)
     share = sequences // dist.get_world_size()
     mine = slice(dist.get_rank() * share, (dist.get_rank() + 1) * share)
@@ -105,7 +105,7 @@ def evaluate(model: GPT, data: torch.Tensor, sequences: int, length: int) -> flo
 
 
 def launch(case: str, options: argparse.Namespace, folder: str) -> list[float]:
-    """The losses of each step of a case."""
+    """Returns the losses of each step of a case."""
     workers = []
     for rank in range(options.ranks):
         env = {"RANK": str(rank), "FOLDER": folder, "HETCCL_CLUSTER": str(rank // 4),

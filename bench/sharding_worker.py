@@ -24,7 +24,7 @@ WARM = 1
 
 
 def make(case: str, model: GPT) -> tuple[torch.optim.Optimizer, Sharded | None]:
-    """The optimizer, and what shards it where FSDP2 does not alone."""
+    """Returns the optimizer, and the object that shards the model unless FSDP2 does it alone."""
     if case.startswith("fsdp2"):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
         for unit in (*model.blocks, model):

@@ -43,7 +43,7 @@ class Case:
         return slice(rank * len(self.part), (rank + 1) * len(self.part))
 
     def ranks_sum(self) -> Tensor:
-        """What summing (pattern + rank) over all ranks gives."""
+        """Returns the sum of (pattern + rank) over all ranks."""
         return self.pattern * self.world + self.world * (self.world - 1) // 2
 
     def fill(self, name: str) -> None:
@@ -56,7 +56,7 @@ class Case:
             self.part.fill_(-1)
 
     def run(self, name: str) -> None:
-        """One collective, to its end."""
+        """Runs one collective, and waits until it is complete."""
         if name == "all_reduce":
             dist.all_reduce(self.full)
         elif name == "all_gather_into_tensor":
@@ -69,7 +69,7 @@ class Case:
             dist.broadcast(self.full, 0)
 
     def right(self, name: str) -> bool:
-        """Whether this rank's result is exact after fill and run."""
+        """Returns whether this rank's result is exact after fill and run."""
         if name == "all_reduce":
             return torch.equal(self.full, self.ranks_sum())
         if name == "all_gather_into_tensor":
@@ -93,14 +93,14 @@ OPERATIONS = (
 
 
 def slowest(times: list[float]) -> list[float]:
-    """Of each repeat, the slowest rank's time; collective."""
+    """Returns the slowest rank's time of each repeat. Collective."""
     worst = torch.tensor(times, dtype=torch.float64)
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
     return [float(seconds) for seconds in worst]
 
 
 def timed(run: Callable[[], None], repeats: int) -> list[float]:
-    """Seconds of each repeat on this rank, all ranks starting together."""
+    """Returns the seconds of each repeat on this rank. All ranks start together."""
     for _ in range(WARM_UPS):
         run()
     times = []
@@ -113,14 +113,14 @@ def timed(run: Callable[[], None], repeats: int) -> list[float]:
 
 
 def is_right_everywhere(here: bool) -> bool:
-    """Whether it is right on every rank; collective."""
+    """Returns whether the result is right on every rank. Collective."""
     verdict = torch.tensor([int(here)])
     dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
     return bool(verdict.item())
 
 
 def link_bytes(interface: str | None) -> int:
-    """Bytes that this host has sent over `interface`, as the kernel counts."""
+    """Returns the bytes that this host has sent over `interface`, as the kernel counts them."""
     if interface is None:
         return 0
     with open(f"/sys/class/net/{interface}/statistics/tx_bytes") as counter:  # noqa: PTH123
@@ -128,7 +128,7 @@ def link_bytes(interface: str | None) -> int:
 
 
 def crossed(case: Case, name: str, interface: str | None, first_of_host: bool) -> int:
-    """Bytes that all hosts send over `interface` for one operation; collective."""
+    """Returns the bytes that all hosts send over `interface` for one operation. Collective."""
     dist.barrier()
     time.sleep(0.05)  # acknowledgements of what came before
     before = link_bytes(interface)
@@ -142,7 +142,7 @@ def crossed(case: Case, name: str, interface: str | None, first_of_host: bool) -
 
 
 def large(options: argparse.Namespace) -> dict[str, dict[str, object]]:
-    """All collectives on the large buffer."""
+    """Measures all collectives on the large buffer."""
     case = Case(options.bytes // 4)
     first_of_host = int(os.environ.get("LOCAL_RANK", "0")) == 0
     out: dict[str, dict[str, object]] = {}
@@ -163,7 +163,7 @@ def large(options: argparse.Namespace) -> dict[str, dict[str, object]]:
 
 
 def small(repeats: int) -> dict[str, object]:
-    """All-reduce of 4 KiB."""
+    """Measures all-reduces of 4 KiB."""
     case = Case(SMALL_BYTES // 4)
     case.fill("all_reduce")
     case.run("all_reduce")
@@ -179,7 +179,9 @@ def small(repeats: int) -> dict[str, object]:
 
 
 def idle() -> float:
-    """CPU seconds that the process uses while its communicator idles; the worst rank's."""
+    """Returns the CPU seconds that a process uses while its communicator idles; those of the worst
+    rank.
+    """
     dist.barrier()
     time.sleep(0.2)
     start = time.process_time()
@@ -188,7 +190,7 @@ def idle() -> float:
 
 
 def main() -> int:
-    """Runs one rank; 1 where a value is wrong."""
+    """Runs one rank. Returns 1 if a value is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", choices=("hetccl", "gloo"), required=True)
     parser.add_argument("--bytes", type=int, default=64 << 20)

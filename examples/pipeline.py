@@ -26,7 +26,7 @@ def make_stages() -> list[nn.Module]:
 
 
 def make_batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns a step's inputs, and what is to be learnt."""
+    """Returns a step's inputs and targets."""
     x = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(step))
     return x, x.sum(1, keepdim=True)
 

@@ -1,7 +1,8 @@
-"""The build backend: scikit-build-core's, which also says on the terminal how far it has compiled.
+"""The build backend: scikit-build-core's, with lines on the terminal about the progress of
+compiling.
 
-pip shows what a backend prints only where it fails, and compiling takes minutes. Where the process
-has a terminal, this backend writes a line there every ten seconds.
+pip shows a backend's output only if it fails, and compiling takes minutes. If the process has a
+terminal, this backend writes a line there every ten seconds.
 """
 
 from __future__ import annotations
@@ -84,6 +85,6 @@ def _forward(reader: int, output: int, terminal: TextIO) -> None:
 
 
 def _say(terminal: TextIO, text: str) -> None:
-    """In a line of its own, whatever pip's spinner has written."""
+    """Writes a line of its own, whatever pip's spinner has written."""
     terminal.write(f"\r\x1b[K  {text}\n")
     terminal.flush()

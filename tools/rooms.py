@@ -19,7 +19,7 @@ ELSEWHERE = {
 
 
 def read_arrows() -> dict[str, set[str]]:
-    """`uses_of_rooms` of tools/tidy, and the C API, which uses nothing."""
+    """Returns `uses_of_rooms` of tools/tidy, and the C API, which uses nothing."""
     loader = SourceFileLoader("tidy", str(Path(__file__).parent / "tidy"))
     spec = spec_from_loader("tidy", loader)
     assert spec is not None

@@ -1,7 +1,7 @@
-"""Which torch is meant by a version, and virtual environments that have it.
+"""Finds the torch that a version means, and virtual environments that have it.
 
-For tools/wheel and tools/torch-matrix. Where torch comes from is pip's business: an index or folder
-with smaller builds than PyPI's is given by PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS.
+Used by tools/wheel and tools/torch-matrix. pip decides where torch comes from: PIP_EXTRA_INDEX_URL
+or PIP_FIND_LINKS gives an index or folder with smaller builds than PyPI's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def defaults() -> list[str]:
 
 
 def supported() -> list[str]:
-    """Every series of torch that hetccl supports, as pyproject.toml says: 2.11, 2.12, ..."""
+    """Returns every series of torch that hetccl supports, as pyproject.toml lists them: 2.11, 2.12,
+    ...
+    """
     low, high = (
         tuple(int(number) for number in _found(pattern, ROOT / "pyproject.toml").split("."))
         for pattern in (r'^torch = \["torch>=([\d.]+),', r'^torch = \["torch>=[\d.]+,<([\d.]+)"')
@@ -54,7 +56,7 @@ def supported() -> list[str]:
 
 
 def public(version: str) -> str:
-    """`version` without its local part: torch says 2.15.0+cu130 where its wheel says 2.15.0."""
+    """Returns `version` without its local part: torch reports 2.15.0+cu130, its wheel is 2.15.0."""
     return version.partition("+")[0]
 
 
@@ -64,7 +66,7 @@ def series(version: str) -> str:
 
 
 def asked(text: str) -> str:
-    """`text`, where it is a version or NEWEST: for argparse."""
+    """Returns `text` if it is a version or NEWEST. For argparse."""
     if text != NEWEST and not re.fullmatch(r"\d+\.\d+([.+]?[a-z0-9]+)*", text):
         raise argparse.ArgumentTypeError(
             f"{text} is no version of torch: give one like 2.11 or 2.11.0, or {NEWEST}"
@@ -73,7 +75,7 @@ def asked(text: str) -> str:
 
 
 def requirement(version: str) -> str:
-    """What to ask pip for: 2.11 is its newest patch, 2.11.0 is itself."""
+    """Returns the requirement for pip: for 2.11 its newest patch, for 2.11.0 itself."""
     if version == NEWEST:
         return "torch"
     return f"torch=={version}.*" if series(version) == version else f"torch=={version}"

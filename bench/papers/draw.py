@@ -20,12 +20,12 @@ STYLE = {"svg.hashsalt": "hetccl", "svg.fonttype": "none", "font.size": 9.0,
 
 
 def is_number(value: Number | str | None) -> bool:
-    """True of what can be drawn."""
+    """Returns whether a value can be drawn."""
     return isinstance(value, int | float)
 
 
 def draw_values(axes: Axes, entry: Entry, record: Record) -> None:
-    """Horizontal bars, the first value above."""
+    """Draws horizontal bars, the first value above."""
     ours, noise = record.values(), record.noise()
     labels = [label for label in dict.fromkeys([*entry.paper_values, *ours])
               if is_number(ours.get(label, entry.paper_values.get(label)))]  # fmt: skip
@@ -59,7 +59,7 @@ def draw_values(axes: Axes, entry: Entry, record: Record) -> None:
 
 
 def size_text(size: float, place: int | None = None) -> str:
-    """4096 is "4K"."""
+    """Returns a size as text: "4K" for 4096."""
     for unit, letter in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
         if size >= unit:
             return f"{size / unit:.3g}{letter}"
@@ -67,7 +67,7 @@ def size_text(size: float, place: int | None = None) -> str:
 
 
 def draw_series(axes: Axes, record: Record) -> None:
-    """Lines of the first run; logarithmic where bytes are compared."""
+    """Draws the lines of the first run; with logarithmic axes if bytes are compared."""
     found = record.runs[0]
     for name, line in found.series.items():
         few = len(line) <= 16
@@ -86,12 +86,12 @@ def draw_series(axes: Axes, record: Record) -> None:
 
 
 def has_figure(entry: Entry, record: Record) -> bool:
-    """False of tables of words."""
+    """Returns False for tables of words."""
     return any(map(is_number, record.values().values())) or bool(record.runs[0].series)
 
 
 def draw(entry: Entry, record: Record, path: Path) -> None:
-    """Writes the figure; the path's ending says as what."""
+    """Writes the figure. The path's ending says in which format."""
     has_series = bool(record.runs[0].series)
     n_bars = len({**entry.paper_values, **record.values()})
     with rc_context(STYLE):

@@ -32,7 +32,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Entry:
-    """`measure` takes True for a quick run, and raises MissingError where something is not here.
+    """`measure` takes True for a quick run, and raises MissingError if something that it needs is
+    missing.
 
     `seconds` are those of one full measurement on an idle machine of two cores. `gpus` are the
     least that it takes, `needs` is what else. `page` has more numbers of the same.
@@ -53,7 +54,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """As on the command line: 000-figure-7."""
+        """The name on the command line, such as 000-figure-7."""
         return f"{self.paper}-{self.piece.replace(' ', '-')}"
 
     @property

@@ -33,32 +33,32 @@ NO_MULTICAST = {
 
 
 def n_gpus() -> int:
-    """GPUs of this machine, as torch sees them."""
+    """Returns the number of GPUs of this machine, as torch sees them."""
     import torch
 
     return torch.cuda.device_count()
 
 
 def need_gpus(count: int) -> None:
-    """Raises MissingError where there are fewer."""
+    """Raises MissingError if there are fewer."""
     if n_gpus() < count:
         raise MissingError(f"needs {count} GPUs; this machine has {n_gpus()}")
 
 
 def need_hosts() -> None:
-    """Raises MissingError where hosts cannot be emulated."""
+    """Raises MissingError if hosts cannot be emulated."""
     if (reason := EmulatedHosts.unavailable()) is not None:
         raise MissingError(f"needs emulated hosts: {reason}")
 
 
 def need_rdma() -> None:
-    """Raises MissingError where the kernel knows no RDMA device."""
+    """Raises MissingError if the kernel knows no RDMA device."""
     if not any(Path("/sys/class/infiniband").glob("*")):
         raise MissingError("needs an RDMA card: this machine has none")
 
 
 def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """Output of a command. Raises RuntimeError with the end of what it printed if it fails."""
+    """Returns a command's output. If it fails, raises RuntimeError with the end of the output."""
     done = subprocess.run(
         argv, env={**os.environ, **(env or {})}, capture_output=True, text=True,
         errors="replace", timeout=TIMEOUT, check=False,
@@ -90,7 +90,7 @@ def sweep(least: int, most: int, calls: int, factor: int = 4) -> list[str]:
 
 
 def seconds_of(text: str) -> dict[float, float]:
-    """Seconds of a call by bytes. Raises RuntimeError where a value is wrong."""
+    """Returns the seconds of a call by bytes. Raises RuntimeError if a value is wrong."""
     rows = json.loads(text)["rows"]
     if wrong := [row["size"] for row in rows if row["out_of_place"]["wrong"]]:
         raise RuntimeError(f"wrong values at {wrong[0]} bytes")
@@ -100,7 +100,7 @@ def seconds_of(text: str) -> dict[float, float]:
 def over_link(
     scene: str, collective: str, options: Sequence[str], env: Mapping[str, str] | None = None
 ) -> dict[float, float]:
-    """Seconds of a call by bytes, between emulated hosts whose links have RATE."""
+    """Returns the seconds of a call by bytes, between emulated hosts whose links have RATE."""
     need_hosts()
     hosts = SCENES[scene]
     argv = [sys.executable, "-m", "hetccl", "bench", collective, *options, "--json"]
@@ -111,7 +111,9 @@ def over_link(
 
 
 def over_rails(rates: Sequence[str], collective: str, options: Sequence[str]) -> dict[float, float]:
-    """The same between two hosts of one rank, with a network card of each of these rates."""
+    """Returns the seconds of a call by bytes, between two hosts of one rank, with a network card of
+    each of these rates.
+    """
     need_hosts()
     argv = [sys.executable, "-m", "hetccl", "bench", collective, *options, "--json"]
     with place_of(2, rates) as place:
@@ -124,13 +126,13 @@ def on_host(
     ranks: int, clusters: int, collective: str, options: Sequence[str],
     env: Mapping[str, str] | None = None,
 ) -> dict[float, float]:  # fmt: skip
-    """The same on this machine, in so many clusters."""
+    """Returns the seconds of a call by bytes, on this machine, in so many clusters."""
     shape = ["--ranks", str(ranks), "--clusters", str(clusters)]
     return seconds_of(hetccl("bench", collective, *shape, *options, "--json", env=env))
 
 
 def of_limit(scene: str, collective: str, size: float, seconds: float) -> float:
-    """The time that the link alone would take, over the time taken."""
+    """Returns the time that the link alone would take, over the measured time."""
     hosts = SCENES[scene]
     ranks = [hosts.count(host) for host in sorted(set(hosts))]
     least = least_on_a_link(ON_A_LINK.get(collective, collective), ranks)
@@ -138,7 +140,7 @@ def of_limit(scene: str, collective: str, size: float, seconds: float) -> float:
 
 
 def rates(seconds: Mapping[float, float]) -> dict[float, float]:
-    """GB/s of the buffer, by bytes."""
+    """Returns GB/s of the buffer, by bytes."""
     return {size: size / took / 1e9 for size, took in seconds.items()}
 
 
@@ -171,7 +173,9 @@ def regress(seconds: Mapping[float, float]) -> tuple[float, float, float]:
 
 
 def collectives_of_limit(collectives: Sequence[str], quick: bool, scene: str = "AABB") -> Found:
-    """Each collective's share of what the link between two clusters allows, and GB/s by bytes."""
+    """Measures each collective's share of the limit of the link between two clusters, and GB/s by
+    bytes.
+    """
     most, calls = (8 << 20, 4) if quick else (64 << 20, 7)
     found = {one: over_link(scene, one, sweep(most >> 6, most, calls, 8)) for one in collectives}
     return Found(
@@ -184,8 +188,9 @@ def collectives_of_limit(collectives: Sequence[str], quick: bool, scene: str = "
 def over_peer(
     layout: str, collectives: Mapping[str, str], quick: bool, peer: str = "nccl"
 ) -> Found:
-    """A peer's time over hetccl's in a layout of bench/gpu.py, at the largest size; `collectives`
-    by their names there."""
+    """Measures a peer's time over hetccl's in a layout of bench/gpu.py, at the largest size.
+    `collectives` has labels, by their names there.
+    """
     sizes = ("1M", "64M") if quick else ("64K", "1M", "16M", "64M", "256M", "1G")
     found = measure_beside_library(layout, sizes, quick)
     series: dict[str, dict[float, float]] = {}
@@ -201,7 +206,7 @@ def over_peer(
 def alternate(
     rounds: int, measures: Mapping[str, Callable[[], dict[float, float]]]
 ) -> dict[str, dict[float, float]]:
-    """The median of each size, of contenders that take turns."""
+    """Runs the contenders in turns. Returns each one's median by size."""
     runs: dict[str, list[dict[float, float]]] = {name: [] for name in measures}
     for _ in range(rounds):
         for name, measure in measures.items():

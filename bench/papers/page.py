@@ -43,7 +43,7 @@ def values_text(values: Mapping[str, Number | str], unit: str) -> str:
 
 
 def marks(record: Record) -> str:
-    """What limits a result."""
+    """Returns the reservations about a result: a quick run, a loaded machine."""
     words = ["**quick**"] * record.quick + ["**machine was loaded**"] * record.is_loaded
     return ", ".join(words)
 
@@ -71,7 +71,7 @@ def rows(entries: list[Entry], records: Mapping[str, Record]) -> Iterator[str]:
 
 
 def details(entry: Entry, record: Record) -> Iterator[str]:
-    """The command, what it ran on, the figure."""
+    """Yields the command, the machine and the figure."""
     yield f"### {entry.paper}, {entry.piece}"
     yield ""
     yield f"{entry.measured} Ran: {record.runs[0].where}."
@@ -92,7 +92,7 @@ def details(entry: Entry, record: Record) -> Iterator[str]:
 
 
 def make_page(entries: Mapping[str, Entry], records: Mapping[str, Record]) -> str:
-    """The page's text. Raises ValueError where a result has no entry."""
+    """Returns the page's text. Raises ValueError if a result has no entry."""
     if unknown := sorted(set(records) - set(entries)):
         raise ValueError(f"{unknown[0]}: the registry has no such entry")
     lines = [HEAD]

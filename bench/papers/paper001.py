@@ -216,7 +216,7 @@ def step_seconds(fast: int, other: int, *more: str) -> dict[str, float]:
 
 
 def measure_strategies(quick: bool) -> Found:
-    """Predicted steps of the strategies of table 9, on one server of each vendor, and on two."""
+    """Predicts steps of the strategies of table 9, on one server of each vendor, and on two."""
     values: dict[str, float | str] = {}
     for servers, triples in ((1, ((2, 8, 1), (1, 8, 2))), (2, ((2, 16, 1), (1, 16, 2), (2, 8, 2)))):
         for tensor, data, pipeline in triples:

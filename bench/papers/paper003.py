@@ -95,7 +95,7 @@ def measure_scatters(quick: bool) -> Found:
 
 
 def measure_features(quick: bool) -> Found:
-    """What presets do: degrees that differ, groups that stay on a device, encodings."""
+    """Shows the features of presets: different degrees, groups that stay on a device, encodings."""
     presets = {"ZeRO-3": "zero3", "ZeRO++": "zero++", "MiCS": "mics", "ZeRO-topo": "three-level"}
     values: dict[str, Number | str] = {}
     for name, preset in presets.items():

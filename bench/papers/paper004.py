@@ -29,7 +29,7 @@ with init_from_launcher() as comm:
 
 
 def measure_space(quick: bool) -> Found:
-    """The values of each parameter of an all-reduce between two clusters."""
+    """Measures the values of each parameter of an all-reduce between two clusters."""
     measure.need_hosts()
     from places import place_of, run_ranks
 
@@ -48,7 +48,9 @@ def measure_space(quick: bool) -> Found:
 
 
 def tune_and_compare(quick: bool) -> Found:
-    """The default beside what `HETCCL_TUNE=online` finds: by collective, the largest gain."""
+    """Compares the default with the result of `HETCCL_TUNE=online`: by collective, the largest
+    gain.
+    """
     sizes = measure.sweep(64 << 10, (1 if quick else 16) << 20, 20)
     calls = ["-n", "150" if quick else "1000"]
     values, series = {}, {}

@@ -1,4 +1,4 @@
-"""A result: what a run of an entry found, and on what; one JSON file each."""
+"""A result: the findings of a run of an entry, and its machine; one JSON file each."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ BUSY = 0.15  # of the processors: a machine on which others work so much is load
 
 
 def busy_share(seconds: float = 1.0) -> float:
-    """The part of the time of the processors that this process may use which was in use, while
-    this process sleeps."""
+    """Returns the busy part of the time of the processors that this process may use, measured while
+    this process sleeps.
+    """
     own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
 
     def read() -> tuple[int, int]:
@@ -38,7 +39,7 @@ def busy_share(seconds: float = 1.0) -> float:
 
 
 def versions() -> dict[str, str]:
-    """What was measured, and with what: hetccl, its commit, torch, the GPUs."""
+    """Returns the versions that were measured: hetccl, its commit, torch, the GPUs."""
     import torch
 
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True,
@@ -105,7 +106,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Record:
-        """The record of a file's text. Raises ValueError where it is none."""
+        """Returns the record in a file's text. Raises ValueError if there is none."""
         raw: dict[str, Any] = json.loads(text)
         try:
             runs = [read_found(run) for run in raw.pop("runs")]

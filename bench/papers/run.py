@@ -1,4 +1,4 @@
-"""Measures what the figures and tables of five papers claim, on what this machine has.
+"""Measures the claims of the figures and tables of five papers, as far as this machine can.
 
     python bench/papers/run.py --list
     python bench/papers/run.py 000-figure-7 001-figure-15 --quick
@@ -52,7 +52,7 @@ class EntryError(RuntimeError):
 
 
 def measure_in_child(entry: Entry, quick: bool, path: Path) -> None:
-    """Measures twice and writes the runs, or what is missing."""
+    """Measures twice, and writes the runs, or the reason why something is missing."""
     try:
         runs = [vars(entry.measure(quick)) for _ in range(2)]
         path.write_text(json.dumps({"runs": runs}))
@@ -61,7 +61,7 @@ def measure_in_child(entry: Entry, quick: bool, path: Path) -> None:
 
 
 def measure(entry: Entry, quick: bool) -> Record:
-    """A result. Raises MissingError, or EntryError with the end of what the process said."""
+    """Returns a result. Raises MissingError, or EntryError with the end of the process's output."""
     record = start_record(entry, quick)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def measure(entry: Entry, quick: bool) -> Record:
 
 
 def measure_all(chosen: Mapping[str, Entry], quick: bool, folder: Path, console: Console) -> int:
-    """Measures and draws; how many entries failed."""
+    """Measures and draws. Returns how many entries failed."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name, entry in chosen.items():
@@ -169,7 +169,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """1 if an entry failed or was late."""
+    """Returns 1 if an entry failed or was late."""
     options = arguments()
     chosen = {name: ENTRIES[name] for name in options.entries} or ENTRIES
     if options.child:

@@ -1,5 +1,5 @@
-// Counts who served the program's calls, and why. Always counts, which costs little; prints at
-// MPI_Finalize with HETCCL_MPI_SUMMARY=1.
+// Counts how many of the program's calls hetccl and the MPI have served, and why. Always counts,
+// which costs little; prints at MPI_Finalize with HETCCL_MPI_SUMMARY=1.
 #pragma once
 
 #include <array>

@@ -124,7 +124,7 @@ class Header:
 
 
 def _declare(kind: str, name: str) -> str:
-    """ "const char *text", "char internal[128]", "void (*hook)(void *context)"."""
+    """Returns a declaration: "const char *text", "char internal[128]", "void (*hook)(void *)"."""
     if "(*)" in kind:
         return kind.replace("(*)", f"(*{name})")
     array = re.fullmatch(r"(.*)(\[\d+\])", kind)

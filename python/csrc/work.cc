@@ -80,7 +80,7 @@ void HetcclWork::keep_until_complete() {
     try {
       run_copies(*rest);
     } catch (const std::exception&) {
-      // Nobody is left to hear that the device has failed.
+      // Ignore a failure of the device: the user has dropped this work, so nobody waits for it.
     }
   };
   watcher_->add({until_reached(), copy});

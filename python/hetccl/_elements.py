@@ -37,7 +37,9 @@ def _small_code(value: float, dtype: DataType) -> int:
 
 
 def pack(values: Iterable[float], dtype: DataType) -> bytes:
-    """`values` as elements of `dtype`. OverflowError or struct.error when one does not fit."""
+    """Returns `values` as elements of `dtype`. Raises OverflowError or struct.error if one does not
+    fit.
+    """
     listed = list(values)
     if dtype.name in _SMALL:
         codes = [_small_code(value, dtype) for value in listed]

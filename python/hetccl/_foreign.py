@@ -117,8 +117,9 @@ FINDERS: dict[type, Callable[[Any], Foreign]] = {}
 
 
 def find(array: Any) -> Foreign:
-    """The memory of `array`. Raises TypeError where it offers none, ValueError where it has gaps,
-    and what the array raises that does not hand it out."""
+    """Returns the memory of `array`. Raises TypeError if it offers none, ValueError if it has gaps,
+    and the array's own error if it refuses to hand out its memory.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and type(array) is torch.Tensor:
         FINDERS[torch.Tensor] = _finder_of_torch(torch)

@@ -23,11 +23,11 @@ noted = _Noted()
 
 @contextmanager
 def group() -> Iterator[None]:
-    """Within ``with``, sends, receives and collectives of this thread are only noted. At its end
-    all sends and receives go at the same time, then the collectives in their order.
+    """Within ``with``, keeps this thread's sends, receives and collectives. At its end all sends
+    and receives start at the same time, then the collectives in order.
 
-    Groups may nest: the outermost one makes the calls; where one of them is wrong, it makes none.
-    An exception that leaves the block drops them.
+    Groups may nest: the outermost one makes the calls. If one of them is wrong, it makes none. An
+    exception that leaves the block drops them.
     """
     noted.groups += 1
     try:

@@ -382,7 +382,9 @@ TEXTS: dict[str, list[Any]] = {"hetcclGetErrorString": [c_int], "hetcclGetLastEr
 
 
 class HetcclError(RuntimeError):
-    """A call of hetccl failed. ``result`` says how; the text says what, where and what to do."""
+    """A call of hetccl failed. ``result`` is the code; the text says what happened, where, and what
+    to do.
+    """
 
     def __init__(self, result: Result, text: str) -> None:
         super().__init__(text)
@@ -410,7 +412,7 @@ class Library:
             getattr(self._dll, name).restype = c_char_p
 
     def error(self, code: int) -> HetcclError:
-        """The exception for `code`, which this thread's last failed call returned or gave."""
+        """Returns the exception for `code`, the result of this thread's last failed call."""
         text: bytes = self._dll.hetcclGetLastError(None) or self._dll.hetcclGetErrorString(code)
         try:
             result = Result(code)
@@ -425,13 +427,13 @@ class Library:
             raise self.error(code)
 
     def result(self, name: str, *arguments: Any) -> int:
-        """Calls a function of PROTOTYPES and returns its result, for those that may not be done."""
+        """Calls a function of PROTOTYPES that may be in progress, and returns its result."""
         return self.functions[name](*arguments)
 
 
 @functools.cache
 def library() -> Library:
-    """The library that was installed with this package."""
+    """Returns the library that was installed with this package."""
     loaded = Library(Path(__file__).parent / "lib" / "libhetccl.so")
     # Before the interpreter frees the buffers of collectives that are still in flight. A forked
     # child is refused, and its parent is none of its business.
@@ -440,14 +442,14 @@ def library() -> Library:
 
 
 def version() -> tuple[int, int, int]:
-    """(major, minor, patch) of the library that is loaded."""
+    """Returns (major, minor, patch) of the loaded library."""
     code = c_int()
     library().call("hetcclGetVersion", ctypes.byref(code))
     return code.value // 10000, code.value // 100 % 100, code.value % 100
 
 
 def unique_id() -> bytes:
-    """Where the ranks of one communicator meet, with the secret that admits them.
+    """Returns an id by which the ranks of one communicator meet, with the secret that admits them.
 
     Carry it to every rank by a channel that nobody else can read. This process must live as long
     as the communicator.
@@ -458,14 +460,15 @@ def unique_id() -> bytes:
 
 
 def step() -> None:
-    """The program has finished a step. With ``HETCCL_TUNE=step`` settings are searched with which
-    steps are short; PyTorch's optimizers call it by themselves then. See hetcclStep.
+    """Tells tuning that the program has finished a step. With ``HETCCL_TUNE=step`` the search looks
+    for settings with which steps are short; PyTorch's optimizers then call this by themselves. See
+    hetcclStep.
     """
     library().call("hetcclStep")
 
 
 def encoded_bytes(count: int, encoding: str) -> int:
-    """The bytes that `count` elements take in `encoding`: "int8", "int4:128", as in `wire`."""
+    """Returns the bytes of `count` elements in `encoding`: "int8", "int4:128", as in `wire`."""
     if not isinstance(encoding, str):
         raise TypeError(f'encoding is {encoding!r}, but must be a text, such as "int8"')
     if count < 0:
@@ -476,12 +479,14 @@ def encoded_bytes(count: int, encoding: str) -> int:
 
 
 def info() -> str:
-    """What this machine offers, as JSON."""
+    """Returns JSON that describes what this machine offers."""
     return _text_of("hetcclGetInfo")
 
 
 def topology(ranks: str) -> str:
-    """The topology of the ranks that a JSON text describes, clusters and links added, as JSON."""
+    """Returns, as JSON, the topology of the ranks that a JSON text describes, with clusters and
+    links.
+    """
     return _text_of("hetcclTopologyDescribe", ranks.encode())
 
 
@@ -502,13 +507,13 @@ def plan(
     seed: int = 0,
     tuning: str | None = None,
 ) -> str:
-    """The plans of all ranks for one call, as JSON; `rank` lists one rank's steps alone.
+    """Returns the plans of all ranks for one call, as JSON; `rank` lists only one rank's steps.
 
     The collective "send_recv" is a message from `root` to `to`.
 
-    `code` lists the instructions that run as well; `mutants` programs with one mistake, chosen by
-    `seed`, are put before the verifier. `tuning`: what Communicator.tuning said on rank 0 of such
-    a job, as JSON.
+    `code` also lists the instructions that run. `mutants` is the number of programs with one
+    mistake, chosen by `seed`, on which the verifier is tested. `tuning` is the JSON of
+    Communicator.tuning on rank 0 of such a job.
     """
     query = PlanQuery(
         size=ctypes.sizeof(PlanQuery),
@@ -531,7 +536,7 @@ def plan(
 
 
 def compare_times(tried: list[float], beside: list[float]) -> tuple[float, float]:
-    """The ratio of pairs of times in microseconds, and its logarithm's standard error."""
+    """Returns the ratio of pairs of times in us, and the standard error of its logarithm."""
     pairs = c_double * len(tried)
     ratio, error = c_double(), c_double()
     library().call(
@@ -546,7 +551,7 @@ def compare_times(tried: list[float], beside: list[float]) -> tuple[float, float
 
 
 def _text_of(name: str, *arguments: Any) -> str:
-    """What a function whose last argument is the text's place says."""
+    """Returns the text that a function writes to its last argument."""
     text = c_char_p()
     library().call(name, *arguments, ctypes.byref(text))
     return (text.value or b"{}").decode(errors="replace")

@@ -29,7 +29,8 @@ _NOTHING = _from_buffer(bytearray(1))
 
 class Memory:
     """A contiguous buffer's address, element type and count; keeps the buffer alive. `is_host` is
-    False where DLPack says that a device alone reads it."""
+    False if DLPack says that only a device can read it.
+    """
 
     __slots__ = ("_held", "address", "count", "dtype", "is_host")
 
@@ -103,8 +104,9 @@ def check_codes(codes: Memory, plain: Memory, encoding: str) -> None:
 
 
 def read_residual(buffer: Any, source: Memory, dtype: str | None) -> Memory | None:
-    """The residual of a reduction of `source`, or None. Raises unless it is as long and of the same
-    type."""
+    """Returns the residual of a reduction of `source`, or None. Raises unless it has the same
+    length and type.
+    """
     if buffer is None:
         return None
     residual = Memory(buffer, dtype, writable=True, name="residual")

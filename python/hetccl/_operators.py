@@ -20,7 +20,7 @@ class PreMulSum:
         self._open = True
 
     def close(self) -> None:
-        """Frees it; what was called with it goes on. Idempotent."""
+        """Frees the operator. Calls that have been made with it go on. Idempotent."""
         if self._open:
             self._free(self._number)
         self._open = False

@@ -1,4 +1,4 @@
-"""What a communicator counts."""
+"""Counters of a communicator."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class CommStats:
     """Counters of one communicator on this rank, since init; see hetcclCommStats_t.
 
-    `cross_bytes_sent` is what this rank sent between clusters, `least_cross_bytes` the least that
-    all ranks together could have sent.
+    `cross_bytes_sent` counts the bytes that this rank has sent between clusters,
+    `least_cross_bytes` the least that all ranks together could have sent.
     """
 
     operations: int

@@ -24,9 +24,9 @@ def check_alike(
     facts: dict[str, Any], reason: str, error: type[ValueError],
     group: dist.ProcessGroup | None = None,
 ) -> None:  # fmt: skip
-    """Raises `error` on all ranks where one has a reason, or they differ in a fact.
+    """Raises `error` on all ranks if one of them has a reason, or if they differ in a fact.
 
-    `reason` is what is wrong with this rank's arguments; "" is nothing. Collective.
+    `reason` tells why this rank's arguments are wrong; "" if they are right. Collective.
     """
     every = gather((reason, facts), group)
     for rank, (its_reason, _) in enumerate(every):

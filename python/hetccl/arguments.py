@@ -1,4 +1,4 @@
-"""What options of several commands take: the same names of types, operators and calls."""
+"""Options that several commands share: the same names of types, operators and calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _plain(name: str) -> str:
 
 
 def _find(given: str, names: Sequence[str], words: Mapping[str, str], what: str) -> str:
-    """One of `names`, also by another word for it."""
+    """Returns the one of `names` that a word means."""
     plain = {_plain(name): name for name in names} | {
         word: name for word, name in words.items() if name in names
     }
@@ -45,7 +45,7 @@ def parse_type(given: str) -> str:
 
 
 def or_all(parse: Callable[[str], str]) -> Callable[[str], str]:
-    """The parser of an option that takes "all", too."""
+    """Returns the parser of an option that takes "all", too."""
 
     def parse_or_all(given: str) -> str:
         return "all" if given == "all" else parse(given)
@@ -80,7 +80,7 @@ def parse_op(given: str, more: Sequence[str] = ()) -> str:
 
 
 def parse_call(given: str, names: Sequence[str]) -> str:
-    """One of `names`: "all_reduce", "allreduce", "bcast"."""
+    """Returns the one of `names` that a word means, such as "all_reduce", "allreduce", "bcast"."""
     return _find(given, names, _CALL_WORDS, "collective")
 
 
@@ -92,7 +92,8 @@ def _scaled(given: str | int, what: str, example: str) -> int:
 
 
 def parse_size(given: str | int) -> int:
-    """Bytes of "8", "64K", "128M" or "1G", as nccl-tests reads them; a default is a number.
+    """Returns the bytes that "8", "64K", "128M" or "1G" mean to nccl-tests. A number is a default,
+    and stays.
 
     "64KiB" is the same as "64K".
     """

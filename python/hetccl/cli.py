@@ -134,7 +134,7 @@ app.command()(balance)
 
 
 def _collective(name: str) -> str:
-    """As a choice of typer's would, which breaks the names in the help."""
+    """Checks a call's name. typer's own choices would break the names in the help."""
     from hetccl.bench.operations import CASES
 
     return parse_call(name, list(CASES))

@@ -18,21 +18,22 @@ from hetccl._streams import Stream
 
 
 def _ends(source: Memory | None, target: Memory | None) -> tuple[int | None, int | None]:
-    """Where a call finds both: null what this rank does not pass."""
+    """Returns both buffers' addresses; None for a buffer that this rank does not pass."""
     return source.address if source else None, target.address if target else None
 
 
 class Communicator:
-    """One rank of a communicator. Collective: blocks until all `size` ranks have come, unless
-    `blocking` is False: then `ready` tells when it may be used.
+    """One rank of a communicator. Collective: making one blocks until all `size` ranks have joined,
+    unless `blocking` is False; then `ready` tells when it may be used.
 
-    Buffers offer the buffer protocol, DLPack or the CUDA array interface; they are contiguous, in
-    the memory of this rank's device, and not copied. Receive into none of JAX's: it shares them.
+    Buffers offer the buffer protocol, DLPack or the CUDA array interface. They are contiguous, lie
+    in the memory of this rank's device, and are not copied. Do not receive into arrays of JAX,
+    which shares them.
 
-    Calls of the host return when complete, or at once when they are given a `Stream`. Those of
-    another device are enqueued on its default stream: its runtime tells when their data is there.
-    Every rank issues the same calls in the same order; one thread at a time, except for `abort`.
-    Leaving a ``with`` block destroys the communicator, or aborts it after an exception.
+    Calls on the host return when they are complete, or at once if they are given a `Stream`. Calls
+    on another device are enqueued on its default stream; its runtime tells when their data is
+    there. Every rank makes the same calls in the same order, from one thread at a time, except
+    `abort`. Leaving a ``with`` block destroys the communicator, or aborts it after an exception.
     """
 
     def __init__(
@@ -52,13 +53,15 @@ class Communicator:
         wire_inside: bool | None = None,
         name: str | None = None,
     ) -> None:
-        """`uid` is from `unique_id`; `timeout` is for one collective, `init_timeout` for all ranks
-        to come, both in seconds. `device` is where buffers are: "host" (None, too), or a GPU, as
-        "cuda:1". `name` is for people: it stands in the log and in `dump`. The others are the
-        settings HETCCL_CLUSTER, HETCCL_HOSTID, HETCCL_WIRE, HETCCL_WIRE_GATHER and
-        HETCCL_WIRE_INSIDE, where they are not None: a label that splits clusters further, this
-        host's identity, how sums and all-gathers are encoded between clusters, and whether they are
-        where all ranks are in one cluster.
+        """`uid` is from `unique_id`. `timeout` is the deadline of one collective, `init_timeout`
+        that for all ranks to join, both in seconds. `device` is the device of the buffers: "host"
+        (also None) or a GPU, such as "cuda:1". `name` is shown in the log and in `dump`.
+
+        The other arguments override settings unless they are None: `cluster` HETCCL_CLUSTER, a
+        label that splits clusters further; `host_id` HETCCL_HOSTID, this host's identity; `wire`
+        HETCCL_WIRE and `wire_gather` HETCCL_WIRE_GATHER, the encodings of sums and all-gathers
+        between clusters; `wire_inside` HETCCL_WIRE_INSIDE, whether to encode if all ranks are in
+        one cluster.
         """
         if len(uid) != _lib.UniqueId.BYTES:
             raise ValueError(f"a unique id has {_lib.UniqueId.BYTES} bytes, this one {len(uid)}")
@@ -100,26 +103,24 @@ class Communicator:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._where()[1]
 
     def ready(self) -> bool:
-        """Whether what goes on in the background is done; HetcclError if it, or the communicator,
-        failed.
-        """
+        """Whether background work is complete. Raises HetcclError if it, or this, has failed."""
         return self._failure() == Result.SUCCESS
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """Collective: ranks of equal `color` (0 or more) form a new communicator, ordered by `key`,
-        then by rank. None for a `color` of None. It has this one's options.
+        """Makes communicators of the ranks with equal `color` (0 or more), ordered by `key`, then
+        by rank. Collective. Returns None for a `color` of None. The new one has these options, too.
         """
         number = _lib.NO_COLOR if color is None else color
         part = self._part("hetcclCommSplit", number, key)
         return part if part._comm else None
 
     def shrink(self, exclude: Sequence[int]) -> Communicator:
-        """Collective over the ranks that are not in `exclude`: they form a new communicator, in the
-        order of their ranks here. Excluded ranks do not call it. It has this one's options.
+        """Makes a communicator of the ranks that are not in `exclude`, in the order of their ranks
+        here. Collective over these ranks; excluded ranks do not call it. It has this one's options.
         """
         ranks = (ctypes.c_int * len(exclude))(*exclude)
         return self._part("hetcclCommShrink", ranks, len(exclude), flags=(_lib.SHRINK_DEFAULT,))
@@ -135,8 +136,9 @@ class Communicator:
     ) -> None:
         """recv[i] = op over all ranks of send[i]; in place without `recv`.
 
-        `residual`, of as many elements of the same type, zeros at first, holds what the codes of
-        an encoded call lose, which is part of the next call with it (hetcclAllReduceWithResidual).
+        `residual` keeps the rounding errors of an encoded call, and adds them to the next call with
+        it (hetcclAllReduceWithResidual). It has as many elements of the same type, and begins as
+        zeros.
         """
         source, target = self._pair(send, recv, dtype)
         self._expect(target, source.count)
@@ -154,8 +156,8 @@ class Communicator:
     ) -> None:
         """recv[i] = op over all ranks of send[rank * len(recv) + i].
 
-        With `counts`, equal on all ranks, rank r gets counts[r] elements instead of as many as all.
-        `residual`, as long as `send`, is as in `all_reduce`; not with `counts`.
+        With `counts`, equal on all ranks, rank r gets counts[r] elements; otherwise all ranks get
+        equally many. `residual`, as long as `send`, is as in `all_reduce`; not with `counts`.
         """
         source, target = self._pair(send, recv, dtype)
         if counts is not None:
@@ -180,8 +182,8 @@ class Communicator:
     ) -> None:
         """recv[r * len(send) + i] = rank r's send[i].
 
-        With `counts`, equal on all ranks, rank r sends counts[r] elements instead of as many as
-        all; they follow each other in `recv`.
+        With `counts`, equal on all ranks, rank r sends counts[r] elements, which follow each other
+        in `recv`; otherwise all ranks send equally many.
         """
         source, target = self._pair(send, recv, dtype)
         if counts is not None:
@@ -217,9 +219,9 @@ class Communicator:
         dtype: str | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """recv[i] = op over all ranks of send[i], on the root alone; in place without `recv`.
+        """recv[i] = op over all ranks of send[i], on the root only; in place without `recv`.
 
-        Other ranks' `recv` is not looked at, and `send` may be read-only there.
+        `recv` is ignored on other ranks, and `send` may be read-only there.
         """
         target: Memory | None = None
         if self.rank == root:
@@ -272,10 +274,10 @@ class Communicator:
         send_counts: Sequence[int] | None = None,
         recv_counts: Sequence[int] | None = None,
     ) -> None:
-        """recv[r * count + i] = rank r's send[rank * count + i], `count` being len(send) / size.
+        """recv[r * count + i] = rank r's send[rank * count + i], where `count` is len(send) / size.
 
-        With counts, send_counts[r] elements go to rank r and recv_counts[r] come from it; they
-        follow each other in the buffers, and may differ in every call.
+        With counts, send_counts[r] elements go to rank r, and recv_counts[r] elements come from it.
+        They follow each other in the buffers, and may differ in every call.
         """
         source, target = self._pair(send, recv, dtype)
         if send_counts is None and recv_counts is None:
@@ -299,7 +301,7 @@ class Communicator:
         stream: Stream | None = None,
         tag: int = 0,
     ) -> None:
-        """Sends `send` to rank `peer`, whose `recv` must ask for as much, under the same `tag`.
+        """Sends `send` to rank `peer`, which receives as many elements under the same `tag`.
 
         Messages from one rank to another arrive in the order of the calls.
         """
@@ -315,13 +317,13 @@ class Communicator:
         stream: Stream | None = None,
         tag: int = 0,
     ) -> None:
-        """Receives what rank `peer` sends under the same `tag`."""
+        """Receives the message that rank `peer` sends under the same `tag`."""
         target = Memory(recv, dtype, True)
         arguments = (target.address, target.count, target.dtype.argument, peer, check_tag(tag))
         self._run("hetcclRecvTag", arguments, stream, target)
 
     def pre_mul_sum(self, factor: float, dtype: str) -> PreMulSum:
-        """The sum of each rank's elements times that rank's `factor`, for elements of `dtype`.
+        """Returns an operator that sums each rank's elements of `dtype` times that rank's `factor`.
 
         Every rank of a collective passes such an operator; factors may differ. `factor` is rounded
         to `dtype`.
@@ -339,7 +341,7 @@ class Communicator:
             self._call("hetcclRedOpDestroy", number, self._comm)
 
     def barrier(self, stream: Stream | None = None) -> None:
-        """No rank passes before every rank has come."""
+        """Holds every rank until all ranks have called it."""
         self._run("hetcclBarrier", (), stream)
 
     def encode(
@@ -350,10 +352,10 @@ class Communicator:
         dtype: str | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Encodes the floats of `source` into `codes`, `hetccl.encoded_bytes` of them, to the bits
-        that collectives encode to: `encoding` is as `wire`, but never stochastic.
+        """Encodes the floats of `source` to `codes`, which has `hetccl.encoded_bytes` bytes, with
+        the bits that collectives use. `encoding` is as `wire`, but never stochastic.
 
-        Communicates nothing, and begins at once, also within a group.
+        Does not communicate, and begins at once, also within a group.
         """
         plain, coded = Memory(source, dtype, False), Memory(codes, "uint8", True)
         self._recode("hetcclEncode", (plain, coded), plain, encoding, stream)
@@ -366,7 +368,9 @@ class Communicator:
         dtype: str | None = None,
         stream: Stream | None = None,
     ) -> None:
-        """Decodes what `encode` made of as many elements as `target` has; `dtype` is `target`'s."""
+        """Decodes the result of `encode` for as many elements as `target` has; `dtype` is
+        `target`'s.
+        """
         coded, plain = Memory(codes, "uint8", False), Memory(target, dtype, True)
         self._recode("hetcclDecode", (coded, plain), plain, encoding, stream)
 
@@ -388,21 +392,21 @@ class Communicator:
         self._failure()
 
     def set_timeout(self, seconds: float) -> None:
-        """The deadline of collectives called from now on."""
+        """Sets the deadline of collectives called from now on."""
         self._call("hetcclCommSetTimeout", self._comm, int(seconds * 1000))
 
     def stats(self) -> CommStats:
-        """Counters of this rank, since init."""
+        """Returns the counters of this rank since init."""
         raw = _lib.Stats(size=ctypes.sizeof(_lib.Stats))
         self._call("hetcclCommGetStats", self._comm, ctypes.byref(raw))
         return CommStats(raw.operations, raw.cross_bytes_sent, raw.least_cross_bytes, raw.plans)
 
     def topology(self) -> dict[str, Any]:
-        """The graph of ranks, clusters and links that all ranks agreed on."""
+        """Returns the graph of ranks, clusters and links on which all ranks have agreed."""
         return self._describe("hetcclCommGetTopology")
 
     def tuning(self) -> dict[str, Any]:
-        """The state of tuning: see hetcclCommGetTuning for the fields."""
+        """Returns the state of tuning: see hetcclCommGetTuning for the fields."""
         return self._describe("hetcclCommGetTuning")
 
     def tuning_space(
@@ -413,7 +417,7 @@ class Communicator:
         op: str = "sum",
         root: int = 0,
     ) -> dict[str, Any]:
-        """The key of such a call, and the settings that tuning may give it.
+        """Returns the key of such a call, and the settings that tuning may give it.
 
         ``{"key", "encoding", "subspaces": [{"start", "axes": {parameter: [value]}}]}``; the first
         start is the default. "encoding" is how the call is encoded between clusters, "" if it is
@@ -423,7 +427,7 @@ class Communicator:
         return self._describe("hetcclCommGetTuningSpace", *call)
 
     def set_tuning(self, key: dict[str, Any], setting: dict[str, Any]) -> None:
-        """From the next call on, collectives of ``key`` use ``setting``, and no search changes it.
+        """Makes collectives of ``key`` use ``setting`` from the next call on; no search changes it.
 
         Every rank calls it between the same collectives, with the same arguments.
         """
@@ -431,15 +435,15 @@ class Communicator:
         self._call("hetcclCommSetTuning", self._comm, given.encode())
 
     def dump(self) -> dict[str, Any]:
-        """The last 1,024 collectives of this rank, what became of them, and the failure, if any.
+        """Returns the last 1,024 collectives of this rank, their outcomes, and the failure, if any.
 
         Thread-safe: ask it while a collective hangs. See hetcclCommDump for the fields.
         """
         return self._describe("hetcclCommDump")
 
     def finalize(self) -> None:
-        """Waits for enqueued work, within its deadlines, and says goodbye to the other ranks; in
-        the background when not `blocking`, until `ready`. Only `destroy` may follow.
+        """Waits for enqueued work, within its deadlines, and leaves the other ranks in order. If
+        not `blocking`, does so in the background, until `ready`. Only `destroy` may follow.
         """
         self._alive()
         self._start("hetcclCommFinalize", self._comm)
@@ -466,7 +470,7 @@ class Communicator:
             self.abort()
 
     def _pair(self, send: Any, recv: Any, dtype: str | None) -> tuple[Memory, Memory]:
-        """Both buffers; equal when the call is in place."""
+        """Returns both buffers, which are one if the call is in place."""
         if recv is None or recv is send:
             return (both := Memory(send, dtype, True)), both
         source, target = Memory(send, dtype, False), Memory(recv, dtype, True)
@@ -507,7 +511,7 @@ class Communicator:
         stream: Stream | None,
         *memories: Memory | None,
     ) -> None:
-        """Calls, or within a group notes, what works on `memories`."""
+        """Makes a call that works on `memories`; within a group, notes it for the group's end."""
         self._check(memories)
         if _groups.noted.groups:
             call = functools.partial(self._run_now, name, arguments, stream, memories)
@@ -530,7 +534,7 @@ class Communicator:
             stream._kept += memories
 
     def _counts(self, name: str, counts: Sequence[int], memory: Memory) -> ctypes.Array[Any]:
-        """`counts` for the C API; they must use up `memory`."""
+        """Returns `counts` for the C API. They must add up to the length of `memory`."""
         if len(counts) != self.size or min(counts) < 0 or sum(counts) != memory.count:
             raise ValueError(
                 f"{name} must be {self.size} numbers, one for each rank, that add up to the "
@@ -547,7 +551,7 @@ class Communicator:
         return self._place
 
     def _failure(self) -> int:
-        """SUCCESS or IN_PROGRESS; a failure is raised."""
+        """Returns SUCCESS or IN_PROGRESS; raises a failure."""
         failure = ctypes.c_int()
         self._call("hetcclCommGetAsyncError", self._comm, ctypes.byref(failure))
         if failure.value not in (Result.SUCCESS, Result.IN_PROGRESS):
@@ -555,14 +559,14 @@ class Communicator:
         return failure.value
 
     def _describe(self, name: str, *arguments: Any) -> dict[str, Any]:
-        """The JSON that a function gives."""
+        """Returns the JSON that a function writes."""
         text = ctypes.c_char_p()
         self._call(name, self._comm, *arguments, ctypes.byref(text))
         described: dict[str, Any] = json.loads(text.value or b"{}")
         return described
 
     def _start(self, name: str, *arguments: Any) -> None:
-        """Calls what may go on in the background."""
+        """Makes a call that may go on in the background."""
         code = self._library.result(name, *arguments)
         if code not in (Result.SUCCESS, Result.IN_PROGRESS):
             raise self._library.error(code)

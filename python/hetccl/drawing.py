@@ -40,7 +40,7 @@ def text_width(text: str, size: float = 13) -> float:
 
 
 class Drawing:
-    """Shapes by their corner, in pixels; `title` is what a mouse over a shape shows."""
+    """Shapes by their corner, in pixels. `title` is the text that a mouse over a shape shows."""
 
     def __init__(self) -> None:
         self._root = ElementTree.Element(
@@ -114,7 +114,7 @@ class Drawing:
         self._width, self._height = max(self._width, x), max(self._height, y)
 
     def to_svg(self, margin: float = 16, described: str = "") -> str:
-        """The document; `described` is what a screen reader says."""
+        """Returns the document. `described` is the text for screen readers."""
         width, height = math.ceil(self._width + margin), math.ceil(self._height + margin)
         self._paper.attrib.update({"width": str(width), "height": str(height), "rx": "10"})
         self._root.attrib.update(

@@ -51,7 +51,7 @@ class _Options(ctypes.Structure):
 
 
 def _ms(seconds: float | None, never: int = 0) -> int:
-    """A time as the C API takes it; `never` for None."""
+    """Returns a time as the C API takes it; `never` for None."""
     if seconds is None:
         return never
     if seconds < 0:
@@ -60,7 +60,7 @@ def _ms(seconds: float | None, never: int = 0) -> int:
 
 
 def _text(name: str, handle: c_void_p) -> str:
-    """What a function copies that is asked for the length first."""
+    """Returns the text of a function that is first asked for the text's length."""
     size = c_size_t()
     while True:
         library().call(name, handle, None, ctypes.byref(size))
@@ -74,7 +74,9 @@ def _text(name: str, handle: c_void_p) -> str:
 
 
 def _memory_of(memory: Any) -> tuple[int, int, bool, Any]:
-    """Address, bytes, whether the host reaches it, and what keeps it."""
+    """Returns the memory's address and bytes, whether the host reaches it, and the object that
+    keeps it.
+    """
     if hasattr(memory, "data_ptr"):  # torch
         if not memory.is_contiguous():
             raise ValueError("the tensor is not contiguous: register its storage as one that is")
@@ -87,15 +89,16 @@ def _memory_of(memory: Any) -> tuple[int, int, bool, Any]:
 
 
 class Region:
-    """Memory that an endpoint lets its peers reach, until `close`."""
+    """Memory that peers may access, until `close`."""
 
     def __init__(self, endpoint: Endpoint, number: int, size: int) -> None:
         self._endpoint = endpoint
         self.id, self.bytes = number, size
 
     def close(self, timeout: float | None = None) -> None:
-        """Returns once nothing touches the memory. Peers that still do after `timeout` seconds (the
-        time of HETCCL_LIVENESS_MS) are lost."""
+        """Waits until nothing accesses the memory. Peers that still do after `timeout` seconds (by
+        default HETCCL_LIVENESS_MS) are disconnected.
+        """
         library().call(
             "hetcclEndpointDeregister", self._endpoint._handle, c_uint64(self.id), _ms(timeout)
         )
@@ -103,7 +106,7 @@ class Region:
 
 
 class Peer:
-    """Another endpoint, while both live. `name` is the one that it gave itself."""
+    """Another endpoint, as long as it is connected. `name` is the name that it has given itself."""
 
     def __init__(self, endpoint: Endpoint, number: int, name: str, regions: dict[str, int]) -> None:
         self._endpoint, self._regions = endpoint, regions
@@ -113,28 +116,30 @@ class Peer:
         return f"<Peer {self.number} {self.name!r}>"
 
     def region(self, label: str) -> int:
-        """The number of its region with that label, as the metadata said when it connected."""
+        """Returns the number of the peer's region with that label, as its metadata had it when the
+        peers connected.
+        """
         if label not in self._regions:
             raise KeyError(f"{self.name} has no region {label!r}: it has {sorted(self._regions)}")
         return self._regions[label]
 
     def state(self) -> dict[str, Any]:
-        """What `Endpoint.peers` says of it."""
+        """Returns this peer's entry of `Endpoint.peers`."""
         for one in self._endpoint.peers():
             if one["number"] == self.number:
                 return one
         raise KeyError(f"{self.name} is not connected any more")
 
     def close(self) -> None:
-        """Leaves it: transfers under way end with an error."""
+        """Leaves the peer. Transfers under way end with an error."""
         library().call("hetcclEndpointDisconnect", self._endpoint._handle, c_uint64(self.number))
 
 
 class Blocks:
-    """A list of blocks, checked once, for transfers of `endpoint`.
+    """A list of blocks for transfers of `endpoint`, checked once.
 
-    `blocks`: rows of (local region, local offset, remote region, remote offset, bytes): tuples, or
-    an int64 array of shape [n, 5].
+    `blocks` has rows of (local region, local offset, remote region, remote offset, bytes): tuples,
+    or an int64 array of shape [n, 5].
     """
 
     def __init__(self, endpoint: Endpoint, blocks: Any) -> None:
@@ -162,7 +167,7 @@ class Blocks:
 
 
 class Transfer:
-    """A put or a get under way. Dropped before it is done, it is cancelled."""
+    """A put or a get under way. If it is dropped before it is done, it is cancelled."""
 
     def __init__(self, handle: c_void_p, of: Endpoint) -> None:
         self._handle, self._endpoint = handle, of
@@ -189,7 +194,9 @@ class Transfer:
         return self._result is not None
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until it is done. TimeoutError after `timeout` seconds: it goes on."""
+        """Waits until it is done. Raises TimeoutError after `timeout` seconds; the transfer goes
+        on.
+        """
         if self._result is None:
             code = library().result("hetcclTransferWait", self._handle, c_int64(_ms(timeout, -1)))
             self._settle(code)
@@ -197,7 +204,9 @@ class Transfer:
             raise TimeoutError(f"the transfer is not done after {timeout} s")
 
     def cancel(self) -> None:
-        """Has it end soon; it may be done before. `done` tells when no byte moves any more."""
+        """Makes it end soon, unless it is done before. `done` tells when no byte of it moves any
+        more.
+        """
         if self._result is None:
             library().call("hetcclTransferCancel", self._handle)
 
@@ -210,7 +219,7 @@ def _destroy(handle: c_void_p, kept: dict[int, Any]) -> None:
 class Endpoint:
     """Moves blocks of memory from and to other endpoints; see the module.
 
-    `device`: "cuda:0", "host"; by default the thread's current GPU, or the host.
+    `device` is "host", "cuda:0" and the like; by default the thread's current GPU, or the host.
     """
 
     def __init__(self, name: str, device: str | None = None) -> None:
@@ -240,19 +249,21 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Ends its transfers, with an error, and leaves its peers. Idempotent."""
+        """Leaves all peers; transfers end with an error. Idempotent."""
         self._ends()
 
     def metadata(self) -> str:
-        """What other endpoints need to connect. Holds a secret, unless HETCCL_SECRET_FILE is set:
-        give it to whom you trust."""
+        """Returns a text by which other endpoints connect. It holds a secret, unless
+        HETCCL_SECRET_FILE is set: give it only to processes that you trust.
+        """
         return _text("hetcclEndpointGetMetadata", self._handle)
 
     def register(
         self, memory: Any, label: str = "", *, get: bool = True, put: bool = True
     ) -> Region:
-        """Lets peers reach a contiguous tensor, or a writable buffer, which is kept until
-        `Region.close`. `get`, `put`: their rights. `label`: found by `Peer.region`."""
+        """Lets peers access a contiguous tensor, or a writable buffer, which is kept alive until
+        `Region.close`. `get` and `put` are their rights. `Peer.region` finds the region by `label`.
+        """
         address, size, on_host, keeps = _memory_of(memory)
         number = c_uint64()
         library().call(
@@ -268,8 +279,9 @@ class Endpoint:
         return Region(self, number.value, size)
 
     def connect(self, metadata: str, timeout: float | None = None) -> Peer:
-        """Connects to the endpoint of `metadata`, within `timeout` seconds (the time of
-        HETCCL_INIT_TIMEOUT_MS). It does not have to do anything."""
+        """Connects to the endpoint of `metadata`, within `timeout` seconds (by default
+        HETCCL_INIT_TIMEOUT_MS). The other endpoint need not call anything.
+        """
         text = metadata.encode()
         number = c_uint64()
         library().call(
@@ -287,9 +299,10 @@ class Endpoint:
         return peer
 
     def peers(self) -> list[dict[str, Any]]:
-        """The peers, those that are gone lately too: number, name, where, transport, gone (why, or
-        None), bytes_put, bytes_got (by this end), bytes_taken, bytes_given (by theirs), transfers,
-        failed, under_way, stalls."""
+        """Returns the peers, including recently lost ones: number, name, where, transport, gone
+        (why, or None), bytes_put, bytes_got (by this end), bytes_taken, bytes_given (by the
+        peer's), transfers, failed, under_way, stalls.
+        """
         told: list[dict[str, Any]] = json.loads(_text("hetcclEndpointGetPeers", self._handle))
         return told
 
@@ -302,9 +315,11 @@ class Endpoint:
         timeout: float | None = None,
         stream: int = 0,
     ) -> Transfer:
-        """Begins to move blocks to `peer`: see Blocks. A `notification`, at most 32 KiB, reaches it
-        once all have landed. `timeout` in seconds (HETCCL_TIMEOUT_MS). `stream`: of CUDA, after
-        whose work a GPU's memory is ready."""
+        """Begins to move blocks to `peer`: see Blocks. A `notification` of at most 32 KiB reaches
+        the peer once all blocks have arrived. `timeout` is in seconds (by default
+        HETCCL_TIMEOUT_MS). Memory of a GPU is ready once the work enqueued on CUDA's `stream` is
+        done.
+        """
         return self._begin("hetcclEndpointPut", peer, blocks, notification, timeout, stream)
 
     def get(
@@ -316,7 +331,9 @@ class Endpoint:
         timeout: float | None = None,
         stream: int = 0,
     ) -> Transfer:
-        """The same from `peer`, which is notified once all were read."""
+        """Begins to move blocks from `peer`, which gets the `notification` once all were read.
+        Otherwise like `put`.
+        """
         return self._begin("hetcclEndpointGet", peer, blocks, notification, timeout, stream)
 
     def _begin(
@@ -357,8 +374,10 @@ class Endpoint:
         )
 
     def notifications(self, timeout: float = 0) -> list[tuple[Peer, bytes]]:
-        """All that have come, in their order of each peer, once there is one, within `timeout`
-        seconds. While too many wait, peers' transfers stand still."""
+        """Returns all notifications that have arrived, in order for each peer. Waits at most
+        `timeout` seconds for the first. While too many wait to be taken, peers' transfers stand
+        still.
+        """
         found: list[tuple[Peer, bytes]] = []
         buffer = ctypes.create_string_buffer(MAX_NOTIFICATION)
         number, size = c_uint64(), c_size_t()
@@ -379,8 +398,10 @@ class Endpoint:
             found.append((self._peer(number.value), buffer.raw[: size.value]))
 
     def fileno(self) -> int:
-        """A descriptor for `select` and its like, until `close`: readable while a notification
-        waits, or a peer has been lost since the last `peers`. Only to be polled."""
+        """Returns a descriptor for `select` and the like, valid until `close`. It is readable while
+        a notification waits, or if a peer has been lost since the last `peers`. Do not read from
+        it.
+        """
         found = ctypes.c_int()
         library().call("hetcclEndpointGetDescriptor", self._handle, ctypes.byref(found))
         return found.value

@@ -1,4 +1,4 @@
-"""Files at paths that other users of the machine may know."""
+"""Reads and writes files in folders that other users of the machine may write to."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_own(path: Path, most: int) -> bytes:
-    """At most `most` bytes of a regular file of this user's. Raises OSError where it is none."""
+    """Reads at most `most` bytes of a regular file of this user. Raises OSError if it is none."""
     # Without O_NONBLOCK a FIFO would hold the process up.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
@@ -53,10 +53,11 @@ def read_own(path: Path, most: int) -> bytes:
 
 
 def update(path: Path, most: int, change: Callable[[bytes], str]) -> None:
-    """Replaces a file by `change` of what it holds, at most `most` bytes; b"" where there is none.
+    """Replaces a file by the result of `change` on its content, at most `most` bytes; b"" if there
+    is no file.
 
     Safe beside other writers, the library's (update_file of src/base/file.h) among them: all hold
-    `path`.lock meanwhile. Makes the folder. Raises OSError, and what `change` raises.
+    `path`.lock meanwhile. Makes the folder. Raises OSError, and the errors of `change`.
     """
     if not path.parent.exists():
         path.parent.mkdir(parents=True)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Residuals:
-    """What the codes of one model's gradients have lost on this rank.
+    """The rounding errors of the encoded gradients of one model on this rank.
 
-    A tensor for each of the model's buckets: together they are as large as its gradients. Not
-    thread-safe.
+    There is a tensor for each of the model's buckets; together they are as large as its gradients.
+    Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -27,14 +27,17 @@ class Residuals:
         self._is_taken = False
 
     def take(self) -> None:
-        """Raises ValueError if they were given to a model before: those of two models would mix."""
+        """Raises ValueError if they belong to a model already, because those of two models would
+        mix.
+        """
         if self._is_taken:
             raise ValueError("residuals were given to a model before: make new ones for this one")
         self._is_taken = True
 
     def find(self, bucket: Any) -> torch.Tensor:
-        """The residual of a dist.GradBucket. Where torch has put parameters into other buckets,
-        their parts go with them."""
+        """Returns the residual of a dist.GradBucket. If torch has put parameters into other
+        buckets, their parts go with them.
+        """
         import torch
 
         ids = [id(parameter) for parameter in bucket.parameters()]
@@ -54,8 +57,10 @@ class Residuals:
         return residual
 
     def scale(self, factor: float) -> None:
-        """Multiplies them: by what a torch.amp.GradScaler multiplies its scale by, since what they
-        hold is of scaled gradients. Raises ValueError unless that is positive and finite."""
+        """Multiplies all residuals by `factor`. Call it when a torch.amp.GradScaler changes its
+        scale, by the same factor, because residuals are of scaled gradients. Raises ValueError
+        unless it is positive and finite.
+        """
         if not 0 < factor < math.inf:
             raise ValueError(f"factor is {factor}: it must be positive and finite")
         for part in self._parts.values():
@@ -77,15 +82,16 @@ def compress_gradients(
     exact: Callable[[torch.Tensor], bool] = _is_line,
     residuals: Residuals | None = None,
 ) -> dist.ProcessGroup:
-    """Has `model`, a DistributedDataParallel, average its gradients encoded between clusters.
+    """Makes `model`, a DistributedDataParallel, average its gradients encoded between clusters.
 
-    Collective over the model's group, whose ranks must have made the same groups so far, since it
-    makes two more; before the first backward pass. `wire` is as in `hetccl.quantized`. Gradients of
-    parameters for which `exact` is true (those of one dimension: biases, norms) are averaged as
-    they are; it is asked once, here. With `residuals` what the codes of a step lose is part of the
-    next step's gradients. Returns the group that encodes. Raises ValueError where the residuals
-    have a model already, or ranks keep other parameters exact (on all of them), and TypeError for
-    arguments of other types.
+    Call it before the first backward pass. Collective over the model's group, whose ranks must have
+    made the same groups so far, because it makes two more. `wire` is as in `hetccl.quantized`.
+    `exact`, which is called once, here, tells the parameters whose gradients are averaged as they
+    are (by default those of one dimension: biases, norms). With `residuals`, the rounding errors of
+    a step are added to the next step's gradients. Returns the group that encodes.
+
+    Raises ValueError if the residuals belong to a model already, or if ranks keep other parameters
+    exact (on all of them), and TypeError for arguments of other types.
     """
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -124,7 +130,7 @@ def compress_gradients(
 
 
 def _check_kept(names: list[str], group: dist.ProcessGroup) -> None:
-    """Raises ValueError on all ranks where they keep other parameters exact. Collective."""
+    """Raises ValueError on all ranks if they keep different parameters exact. Collective."""
     from hetccl.agreement import gather
 
     every = gather(names, group)
@@ -153,7 +159,7 @@ class _Averages:
         self._residuals = residuals
 
     def start(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """That of a dist.GradBucket, in its buffer."""
+        """Starts the average of a dist.GradBucket, in its buffer."""
         import torch
 
         buffer: torch.Tensor = bucket.buffer()

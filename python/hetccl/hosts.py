@@ -34,14 +34,14 @@ _serial = itertools.count()
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on here."""
+    """Returns a TCP port that nobody listens on here."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
 class HostsError(RuntimeError):
-    """A command that sets up or asks the emulated hosts has failed."""
+    """A command that sets up or queries the emulated hosts has failed."""
 
 
 def _run(*command: str) -> str:
@@ -62,7 +62,9 @@ def _shape(namespace: str, verb: str, interface: str, rate: str) -> None:
 
 
 def _mbps(rate: str) -> int:
-    """Mbit/s of a rate as tc writes it, "500mbit" or "1.5gbit"; ValueError where it is another."""
+    """Returns the Mbit/s of a rate as tc writes it, "500mbit" or "1.5gbit". Raises ValueError for
+    other texts.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt])bit", rate.lower())
     if found is None:
         raise ValueError(f"rate {rate!r}: give it as 500mbit or 10gbit")
@@ -139,21 +141,23 @@ class EmulatedHosts:
 
     @property
     def rails(self) -> int:
-        """How many uplinks each host has."""
+        """The number of uplinks of each host."""
         return len(self.rates)
 
     def interface(self, rail: int) -> str:
-        """What each host calls its uplink of that rail (0 to rails - 1)."""
+        """Returns each host's name of its uplink of that rail (0 to rails - 1)."""
         if not 0 <= rail < self.rails:
             raise IndexError(f"rail {rail}: there are {self.rails}")
         return f"up{rail}"
 
     def address(self, host: int, rail: int = 0) -> str:
-        """``host``'s address on that uplink."""
+        """Returns ``host``'s address on that uplink."""
         return f"10.77.{rail}.{host + 1}"
 
     def card_mbps(self) -> str:
-        """HETCCL_CARD_MBPS of these hosts: the kernel says that each veth has 10 Gbit/s."""
+        """Returns HETCCL_CARD_MBPS for these hosts, because the kernel says 10 Gbit/s for each
+        veth.
+        """
         shaped = [(self.interface(rail), rate) for rail, rate in enumerate(self.rates) if rate]
         return ",".join(f"{name}={_mbps(rate)}" for name, rate in shaped)
 
@@ -180,11 +184,13 @@ class EmulatedHosts:
         return process
 
     def tx_bytes(self, host: int, rail: int = 0) -> int:
-        """Bytes that ``host`` has sent over that uplink so far, headers included (kernel)."""
+        """Returns the bytes that ``host`` has sent over that uplink, headers included, as the
+        kernel counts.
+        """
         return _sent(self.namespace(host), self.interface(rail))
 
     def trunk_bytes(self, site: int) -> int:
-        """Bytes that the hosts of ``site`` have sent to other sites so far, headers included."""
+        """Returns the bytes that ``site``'s hosts have sent to other sites, headers included."""
         if not 0 <= site < self.sites or self.sites == 1:
             raise IndexError(f"site {site}: there are {self.sites}, and one alone has no trunk")
         return _sent(self._switch, f"t{site}")
@@ -209,14 +215,16 @@ class EmulatedHosts:
     def block(self, host: int, first: int, last: int) -> None:
         """Closes ``host``'s TCP ports ``first`` to ``last`` to other hosts, as a firewall does.
 
-        Who dials one of them hears nothing. Connections that such a port has accepted fall silent.
+        A process that dials one of them gets no answer. Connections that such a port has accepted
+        fall silent.
         """
         _run("ip", "-n", self.namespace(host), "rule", "add", "ipproto", "tcp",
              "sport", f"{first}-{last}", "blackhole")  # fmt: skip
 
     def part(self, a: int, b: int) -> None:
-        """Drops what hosts ``a`` and ``b`` send each other, and nothing else, as a broken route
-        does."""
+        """Drops everything that hosts ``a`` and ``b`` send each other, and nothing else, as a
+        broken route does.
+        """
         for host, other in ((a, b), (b, a)):  # to a card that nobody has
             _run("ip", "-n", self.namespace(host), "neighbour", "replace", self.address(other),
                  "lladdr", "02:00:00:00:00:00", "nud", "permanent", "dev", INTERFACE)  # fmt: skip

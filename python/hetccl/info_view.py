@@ -55,7 +55,7 @@ def _rows_table(title: str, rows: list[dict[str, Any]]) -> Table:
 
 
 def _show_rows(title: str, rows: list[dict[str, Any]], console: Console) -> None:
-    """As a table, or as a paragraph for each row where a table would break names."""
+    """Prints a table, or a paragraph for each row if a table would break names."""
     table = _rows_table(title, rows)
     unbounded = console.options.update(max_width=10_000)
     if Measurement.get(console, unbounded, table).minimum <= console.width:
@@ -70,7 +70,7 @@ def _show_rows(title: str, rows: list[dict[str, Any]], console: Console) -> None
 
 
 def _interface(interface: dict[str, Any]) -> dict[str, Any]:
-    """As people write it: an address without the port that it has not, a speed with its unit."""
+    """Returns an interface for people: an address without a port, a speed with its unit."""
     address = str(interface["address"]).removesuffix(":0").strip("[]")
     return {"name": interface["name"], "address": address, "speed": bandwidth(interface["mbps"])}
 
@@ -84,7 +84,7 @@ def _show_backend(backend: dict[str, Any], console: Console) -> None:
 
 
 def _show_settings(settings: list[dict[str, Any]], console: Console, everything: bool) -> None:
-    """A line for each setting that is not at its default, or for each; what it does below."""
+    """Prints a line for each changed setting, or for all, with its help below."""
     changed = [one for one in settings if str(one["value"]) != str(one["default"])]
     listed = settings if everything else changed
     hint = "" if everything else f" (hetccl info --settings lists all {len(settings)})"
@@ -133,7 +133,7 @@ def _brief_row(row: dict[str, Any]) -> Text:
 
 
 def _show_brief(parts: dict[str, Any], console: Console) -> None:
-    """Lines that stay whole: what is here, then what is missing."""
+    """Prints lines that are not broken: found parts, then missing ones."""
     for key, value in parts.items():
         if isinstance(value, dict):
             value = [{"name": name, "value": entry} for name, entry in value.items()]

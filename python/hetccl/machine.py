@@ -10,7 +10,7 @@ from typing import Any
 
 
 def _lines(path: str, key: str) -> list[str]:
-    """Values of "key : value" lines of a file of /proc; none where it cannot be read."""
+    """Returns the values of "key : value" lines of a file of /proc; none if it cannot be read."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:

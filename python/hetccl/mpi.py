@@ -36,7 +36,7 @@ class Launcher:
 
 
 def find_launcher() -> Launcher | None:
-    """What mpiexec or mpirun in PATH says that it is; None where there is none."""
+    """Returns the name that mpiexec or mpirun in PATH gives itself; None if there is none."""
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return None
@@ -68,7 +68,7 @@ def default_rules() -> dict[str, Any]:
 def describe_rules(
     launcher: Launcher | None, ranks: int, nodes: int
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Where the rules come from, and what they say of a communicator.
+    """Returns the sources of the rules, and the rules for a communicator.
 
     Raises ValueError that names what is wrong with a file or a setting.
     """
@@ -84,7 +84,9 @@ def describe_rules(
 
 
 def _server(algorithm: str) -> str:
-    """Who serves calls by an algorithm of the rules: "device, 4 streams" is "hetccl, 4 streams"."""
+    """Returns who serves calls by an algorithm of the rules: "device, 4 streams" is "hetccl, 4
+    streams".
+    """
     name, comma, options = algorithm.partition(",")
     known = {"device": "hetccl", "alpha": "MPI, by leaders"}
     return known.get(name, "MPI") + comma + options

@@ -16,13 +16,13 @@ _VENDORS = ("libnccl.so", "librccl.so")
 
 @dataclass
 class Loaded:
-    """Which libraries with NCCL's functions a process has loaded."""
+    """The libraries with NCCL's functions that a process has loaded."""
 
     stand_ins: list[str] = field(default_factory=list)
     vendors: list[str] = field(default_factory=list)
 
     def describe(self) -> str:
-        """One line on who gets the process's calls."""
+        """Returns one line about the library that serves the process's calls."""
         vendor = ", ".join(self.vendors) or "no vendor's library"
         if self.stand_ins:
             return (
@@ -40,7 +40,9 @@ def is_stand_in(path: Path) -> bool:
 
 
 def loaded_by(pid: int) -> Loaded:
-    """What process `pid` has loaded. OSError: there is none, or it is another user's."""
+    """Returns the libraries that process `pid` has loaded. Raises OSError if there is no such
+    process or it is another user's.
+    """
     found = Loaded()
     for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
         path = line.partition("/")[2]

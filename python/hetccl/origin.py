@@ -1,4 +1,6 @@
-"""Where hetccl was installed from, and so how to install it again: no package index has it."""
+"""Finds the source from which hetccl was installed, to say how to install it again: no package
+index has it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def _command(source: str) -> str:
 
 
 def _source(origin: dict[str, Any]) -> str | None:
-    """The sources that pip installed, where it can build them again; None for a wheel."""
+    """Returns the sources that pip installed, if it can build them again; None for a wheel."""
     url: str = origin.get("url", "")
     if "vcs_info" in origin:
         return f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"

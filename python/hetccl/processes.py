@@ -1,4 +1,4 @@
-"""The ranks of a command as processes of this machine, where no launcher starts them."""
+"""Starts the ranks of a command as processes of this machine, if no launcher starts them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _GRACE, _GRACE_BEFORE_MEETING = 10.0, 3.0
 
 
 class Attendance:
-    """Which forked ranks have met the others: written by the ranks, read by their launcher."""
+    """Records which forked ranks have met the others. Ranks write it, their launcher reads it."""
 
     def __init__(self, ranks: int) -> None:
         self._met = mmap.mmap(-1, ranks)  # shared with children
 
     def begin(self, rank: int) -> None:
-        """`rank` goes to meet the others, not for the first time perhaps."""
+        """Notes that `rank` goes to meet the others, perhaps not for the first time."""
         self._met[rank] = 0
 
     def end(self, rank: int) -> None:
-        """`rank` has met the others."""
+        """Notes that `rank` has met the others."""
         self._met[rank] = 1
 
     def has_met(self, rank: int) -> bool:
@@ -39,14 +39,14 @@ class Attendance:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a rank's process ended."""
+    """The way in which a rank's process ended."""
 
     status: int  # as subprocess has it: negative for a signal
     killed: bool = False  # by us, since it did not end in time
 
     @property
     def problem(self) -> str:
-        """In words; empty where there is none."""
+        """The failure in words; "" if there is none."""
         if self.killed:
             return "did not end in time, and was killed"
         if self.status < 0:
@@ -55,7 +55,9 @@ class Ending:
 
 
 def _wait(workers: list[ForkProcess], attendance: Attendance, seconds: float) -> None:
-    """Until all have ended, one has failed and the others had their grace, or time is up."""
+    """Waits until all have ended, or one has failed and the others have had their grace, or time is
+    up.
+    """
     deadline = time.monotonic() + seconds
     seen: set[int] = set()  # ranks that have ended
     while any(worker.is_alive() for worker in workers) and time.monotonic() <= deadline:
@@ -73,12 +75,12 @@ def _wait(workers: list[ForkProcess], attendance: Attendance, seconds: float) ->
 def run_processes(
     body: Callable[[int, Attendance], int], ranks: int, seconds: float = float("inf")
 ) -> list[Ending]:
-    """Forks `ranks` processes that call `body(rank, attendance)`, which returns the process's
-    status, and marks there when it goes to meet the others and when it has.
+    """Forks `ranks` processes that call `body(rank, attendance)`. The body returns the process's
+    status, and notes in `attendance` when it goes to meet the others and when it has met them.
 
-    When a rank ends that the others have not met, or one fails, they are killed after a moment.
-    None outlives this call, which takes little longer than `seconds`. They do not hear Ctrl-C,
-    which ends this call, and them with it.
+    If a rank ends before the others have met it, or if one fails, the others are killed after a
+    moment. No process outlives this call, which takes little longer than `seconds`. Processes
+    ignore Ctrl-C, which ends this call, and them with it.
     """
 
     def run(rank: int) -> None:
@@ -107,7 +109,8 @@ def run_processes(
 def fork_ranks(
     body: Callable[[int, Path, Callable[[], None]], int], ranks: int, command: str
 ) -> int:
-    """Forks `ranks` processes that call `body(rank, rendezvous, met)`: 0, or 1 when one has failed.
+    """Forks `ranks` processes that call `body(rank, rendezvous, met)`. Returns 0, or 1 if one has
+    failed.
 
     `body` returns its process's status; `rendezvous` is a path for `rendezvous.exchange`. It calls
     `met` once the rank has met the others.

@@ -1,4 +1,4 @@
-"""How the ranks of a job find each other: they all need rank 0's unique id."""
+"""Brings the ranks of a job together: all of them need rank 0's unique id."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _stores = itertools.count()  # keys of this process's meetings by torch's store
 
 @dataclass(frozen=True)
 class Meeting:
-    """The unique id, what rank 0 has added to it, and what must live until the ranks have met."""
+    """A meeting of the ranks: the unique id, the bytes that rank 0 has added, and the objects that
+    must live until the ranks have met.
+    """
 
     uid: bytes
     held: object = None
@@ -32,15 +34,16 @@ class Meeting:
 
 
 def init_from_launcher(*, init_timeout: float = 60.0, **options: Any) -> Communicator:
-    """The communicator of all ranks that the launcher has started. Collective.
+    """Returns the communicator of all ranks that the launcher has started. Collective.
 
     The launcher is torchrun, mpirun (Open MPI, MPICH and its relatives), srun or flux run; no
-    setting, file or address is needed (docs/launchers.md). `init_timeout`, in seconds, is for the
-    ranks to meet, and again for them to join. `options` are those of `Communicator`.
+    setting, file or address is needed (docs/launchers.md). `init_timeout`, in seconds, is the
+    deadline for the ranks to meet, and again for them to join. `options` are those of
+    `Communicator`.
 
-    A program that uses MPI, too, initialises it first, by mpi4py, by which the ranks then meet; the
-    page says where other orders work. Raises RendezvousError where no launcher has started this
-    process or the ranks cannot meet, HetcclError where they cannot join.
+    A program that uses MPI, too, initialises it first, by mpi4py, and the ranks meet by that; the
+    page lists other orders that work. Raises RendezvousError if no launcher has started this
+    process or the ranks cannot meet, HetcclError if they cannot join.
     """
     placement = find_placement()
     if placement is None:
@@ -53,7 +56,7 @@ def init_from_launcher(*, init_timeout: float = 60.0, **options: Any) -> Communi
 
 
 def has_master() -> bool:
-    """Whether the environment says where torch's store is."""
+    """Whether the environment names the address of torch's store."""
     return "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ
 
 
@@ -61,12 +64,12 @@ def exchange(
     rank: int, path: Path | None, timeout: float, *, keep: bool = False,
     note: Callable[[], bytes] | None = None,
 ) -> Meeting:  # fmt: skip
-    """Rank 0's unique id on every rank: through the file `path`, by MASTER_ADDR and MASTER_PORT, or
-    by the launcher's own store. `timeout` is in seconds.
+    """Returns rank 0's unique id on every rank: through the file `path`, by MASTER_ADDR and
+    MASTER_PORT, or by the launcher's own store. `timeout` is in seconds.
 
-    `keep` leaves the session with the launcher open, for a program that may start MPI later. What
-    `note` returns on rank 0, up to `MOST_NOTE` bytes, goes to all ranks with the id; all ranks pass
-    it, or none.
+    `keep` leaves the session with the launcher open, for a program that may start MPI later. The
+    bytes that `note` returns on rank 0, up to `MOST_NOTE`, go to all ranks with the id; all ranks
+    pass a `note`, or none.
     """
     found = _find(rank, path, timeout, keep, lambda: unique_id() + (note() if note else b""))
     size = len(found.uid)
@@ -79,7 +82,7 @@ def exchange(
 def _find(
     rank: int, path: Path | None, timeout: float, keep: bool, make: Callable[[], bytes]
 ) -> Meeting:
-    """What `make` returns on rank 0, on all ranks, as the `uid` of a meeting."""
+    """Makes the id on rank 0, and returns it on all ranks as the `uid` of a meeting."""
     if path is not None:
         return Meeting(_by_file(rank, path, timeout, make))
     if has_master():
@@ -98,7 +101,9 @@ def _find(
 
 
 def _by_file(rank: int, path: Path, timeout: float, make: Callable[[], bytes]) -> bytes:
-    """The file appears complete or not at all, and only its owner can read the secret in it."""
+    """Meets by a file, which appears complete or not at all. Only its owner can read the secret in
+    it.
+    """
     if rank == 0:
         if path.is_symlink() or path.exists():
             raise RendezvousError(f"{path} exists, from an earlier run perhaps: remove it")
@@ -123,7 +128,7 @@ def _by_file(rank: int, path: Path, timeout: float, make: Callable[[], bytes]) -
 
 
 def _by_store(rank: int, timeout: float, make: Callable[[], bytes]) -> Meeting:
-    """Through torch's store, which torchrun serves itself, and rank 0 otherwise."""
+    """Meets by torch's store, which torchrun serves itself, and otherwise rank 0."""
     try:
         import torch.distributed  # noqa: F401
     except ImportError:

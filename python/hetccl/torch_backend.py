@@ -41,8 +41,8 @@ class Quantized:
 def quantized(
     wire: str | None = None, wire_gather: str | None = None, wire_inside: bool | None = None
 ) -> Quantized:
-    """Options for ``init_process_group`` and ``new_group``: what of a group's collectives is
-    encoded on its way between clusters.
+    """Returns options for ``init_process_group`` and ``new_group`` that encode a group's
+    collectives between clusters.
 
         dist.new_group(ranks, backend="hetccl", pg_options=hetccl.quantized("int8"))
 
@@ -59,7 +59,7 @@ def quantized(
 def register() -> None:
     """Makes ``init_process_group("hetccl")`` work. May be called any number of times.
 
-    Raises ImportError where torch, or its torch.distributed, is missing.
+    Raises ImportError if torch, or its torch.distributed, is missing.
     """
     import torch.distributed as dist
 
@@ -76,8 +76,8 @@ def register() -> None:
 def autoload() -> None:
     """torch's entry point, run inside ``import torch``, where an exception would break torch.
 
-    Where no library fits this torch the backend is registered too, so that whoever asks for it
-    learns why there is none; everybody is warned.
+    If no library fits this torch, registers the backend all the same, so that users of it learn why
+    there is none, and warns everybody.
     """
     import warnings
 
@@ -131,10 +131,10 @@ def _join(
 
 
 class Backend:
-    """hetccl's backend of one process group: what it can do beyond torch's interface.
+    """hetccl's backend of one process group, with functions beyond torch's interface.
 
-    All methods raise torch's DistBackendError where the group has failed or, `encode` and `decode`
-    on the host aside, has not made its first collective. Thread-safe.
+    All methods raise torch's DistBackendError if the group has failed, or has not made its first
+    collective; `encode` and `decode` on the host do not need one. Thread-safe.
     """
 
     def __init__(self, backend: Any):
@@ -192,7 +192,9 @@ class Backend:
 
 
 def backend_of(group: Any) -> Backend | None:
-    """hetccl's backend of a process group, also behind torch's debugging wrapper; or None."""
+    """Returns hetccl's backend of a process group, also from behind torch's debugging wrapper; else
+    None.
+    """
     for device in getattr(group, "_device_types", ()):
         backend = group._get_backend(device)
         backend = getattr(backend, "wrapped_pg", backend)
@@ -207,8 +209,9 @@ def seconds_waited() -> float:
 
 
 def _teach_torch() -> None:
-    """Gives torch's class of backends what torch expects of those that can be split. Backends of
-    others see no change."""
+    """Gives torch's class of backends the members that torch expects of backends that can be split.
+    Other libraries' backends see no change.
+    """
     from torch._C import _distributed_c10d as c10d
 
     class Options(c10d.Backend.Options):
@@ -245,7 +248,7 @@ def _teach_torch() -> None:
 
 
 def _mark_steps() -> None:
-    """Has every step of an optimizer count as a step of the program (hetccl.step)."""
+    """Makes every step of an optimizer count as a step of the program (hetccl.step)."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from hetccl._lib import step
@@ -255,8 +258,9 @@ def _mark_steps() -> None:
 
 @functools.cache
 def _operators() -> Any:
-    """torch.ops.hetccl. The first call loads the library that fits this torch, and has all living
-    backends end before the interpreter ends. Raises ImportError with the remedy."""
+    """Returns torch.ops.hetccl. The first call loads the library that fits this torch, and ends all
+    living backends before the interpreter ends. Raises ImportError with the remedy.
+    """
     import torch
 
     if not libraries():
@@ -283,7 +287,7 @@ def _operators() -> Any:
 
 
 def libraries() -> dict[str, Path]:
-    """The libraries of this installation, by the series of torch that they fit."""
+    """Returns the libraries of this installation, by the series of torch that they fit."""
     prefix = "libhetccl_torch-"
     found = Path(__file__).parent.joinpath("lib").glob(f"{prefix}*.so")
     by_series = {path.name.removeprefix(prefix).removesuffix(".so"): path for path in found}
@@ -291,7 +295,7 @@ def libraries() -> dict[str, Path]:
 
 
 def _mismatch() -> str | None:
-    """What to tell the user where there are libraries, but none for this torch."""
+    """Returns the text for users if there are libraries, but none for this torch; else ""."""
     import torch
 
     built_for = list(libraries())
@@ -309,7 +313,7 @@ def _install(series: str) -> str:
 
 
 def _series(version: str) -> str:
-    """torch keeps its C++ interface within major.minor only."""
+    """Returns major.minor of a version, within which torch keeps its C++ interface."""
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
@@ -318,8 +322,9 @@ def _remedy(version: str) -> str:
 
 
 def state() -> dict[str, Any]:
-    """Whether the backend loads here, for which series of torch it was built, and what is in its
-    way."""
+    """Returns whether the backend loads here, the series of torch for which it was built, and any
+    obstacle.
+    """
     import warnings
 
     built_for = list(libraries())

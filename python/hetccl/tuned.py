@@ -11,15 +11,18 @@ PLUGIN = Path(__file__).parent / "lib" / "libnccl-tuner-hetccl.so"
 
 
 def environment() -> dict[str, str]:
-    """With it, NCCL and RCCL load the plug-in, and the ranks of one job meet at this process."""
+    """Returns variables with which NCCL and RCCL load the plug-in, and all ranks meet at this
+    process.
+    """
     from hetccl import unique_id
 
     return {"NCCL_TUNER_PLUGIN": str(PLUGIN), "HETCCL_TUNER_ID": unique_id().hex()}
 
 
 def run(command: Sequence[str]) -> int:
-    """Runs a command, such as torchrun, in that environment; its exit status. While it runs, this
-    process coordinates the search. Raises OSError where there is no such command."""
+    """Runs a command, such as torchrun, in that environment. Returns its exit status. While it
+    runs, this process coordinates the search. Raises OSError if there is no such command.
+    """
     with subprocess.Popen(list(command), env={**os.environ, **environment()}) as process:
         while True:
             try:

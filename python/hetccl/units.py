@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that gives three digits."""
+    """Returns bytes in the unit that gives three digits."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -18,7 +18,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def binary_size(count: int) -> str:
-    """Bytes in units of 1024: "4 MiB", "97.6 KiB"."""
+    """Returns bytes in units of 1024: "4 MiB", "97.6 KiB"."""
     value, unit = float(count), 0
     while value >= 1024 and unit < len(_BINARY) - 1:
         value, unit = value / 1024, unit + 1
@@ -34,19 +34,19 @@ def duration(seconds: float) -> str:
 
 
 def bandwidth(mbps: int) -> str:
-    """ "25 Gbit/s"; 0 is unknown."""
+    """Returns a bandwidth for people: "25 Gbit/s". 0 is "unknown speed"."""
     if mbps <= 0:
         return "unknown speed"
     return f"{mbps / 1000:g} Gbit/s" if mbps >= 1000 else f"{mbps} Mbit/s"
 
 
 def counted(number: int, noun: str, ending: str = "s") -> str:
-    """ "1 rank", "2 ranks"."""
+    """Returns a number with its noun: "1 rank", "2 ranks"."""
     return f"{number:,} {noun}" + ("" if number == 1 else ending)
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """ "0-3, 7"."""
+    """Returns numbers as ranges: "0-3, 7"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:

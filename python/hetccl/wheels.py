@@ -13,8 +13,8 @@ _NAME = "libnccl.so.2"
 def load_nccl() -> None:
     """Loads the NCCL of pip's nvidia-nccl-cu12 or -cu13, so that hetccl finds it by its name.
 
-    It is the NCCL that PyTorch uses. Does nothing where the process has an NCCL already, where
-    HETCCL_NCCL_LIBRARY names one, and where there is no such wheel.
+    It is the NCCL that PyTorch uses. Does nothing if the process has an NCCL already, if
+    HETCCL_NCCL_LIBRARY names one, or if there is no such wheel.
     """
     if os.environ.get("HETCCL_NCCL_LIBRARY") or _is_loaded():
         return

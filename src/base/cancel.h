@@ -24,7 +24,7 @@ class Cancel {
   [[nodiscard]] bool is_set() const { return set_.load(std::memory_order_acquire); }
   /// Returns the reason; ok while it is not set.
   [[nodiscard]] Status reason() const;
-  /// Polls readable once set, for poll(2) next to what a call waits for.
+  /// Polls readable once set, so that a blocking call can poll it beside its own descriptors.
   [[nodiscard]] int fd() const { return fd_; }
 
  private:

@@ -1,5 +1,5 @@
-// Files at paths that others may know: whoever can write to their folder gains nothing by
-// putting a link, a FIFO or a file there.
+// Reads and writes files in folders that other users may write to. Whoever puts a link, a FIFO or
+// another file at such a path gains nothing by it.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
-// JSON in and out. Input may come from another process or a file: asking a value for what it is not
-// gives nothing, and nothing throws. Only json.cc includes the library that does the work, because
-// its templates compile slowly.
+// JSON in and out. Input may come from another process or a file, so reading a value as another
+// type returns nothing, and nothing throws. Only json.cc includes the library that does the work,
+// because its templates compile slowly.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How a vendor's library runs a collective, if it can be told.
+// How a vendor's library runs a collective, for libraries whose caller may choose that.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ inline bool takes_channels(int algorithm) {
   return algorithm == Tactic::kTree || algorithm == Tactic::kRing || algorithm == Tactic::kPat;
 }
 
-/// The pairs of algorithm and protocol that a library's communicator can be told to use.
+/// The pairs of algorithm and protocol that a caller may choose for a library's communicator.
 class Tactics {
  public:
   /// Takes any of NCCL's numbers and ignores unknown ones.
@@ -47,7 +47,7 @@ class Tactics {
   [[nodiscard]] uint64_t costs() const { return costs_; }
   void add_costs(uint64_t digest) { costs_ = (costs_ * kPrime) ^ digest; }
   [[nodiscard]] bool empty() const { return bits_ == Bits{}; }
-  /// Keeps what both have.
+  /// Keeps the pairs that both have.
   Tactics& operator&=(const Tactics& other) {
     for (size_t i = 0; i < kLibraryCalls; ++i) bits_[i] &= other.bits_[i];
     add_costs(other.costs_);

@@ -122,7 +122,7 @@ Result<UniqueId> reveal(const UniqueId& concealed, const Session& parent);
 
 /// Returns whether `id` is a coordinator's. Ids of other libraries begin differently.
 bool is_id(const UniqueId& id);
-/// Returns whether an id names `place`, "host:port", as those of `Service::id_at` do.
+/// Returns whether an id names `place`, "host:port", as ids of `Service::id_at` do.
 Result<bool> is_at(const UniqueId& id, const std::string& place);
 
 struct JoinOptions {

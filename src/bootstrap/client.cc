@@ -152,8 +152,8 @@ Status Client::send_note(int to, Bytes note) {
     if (left_) return left_status();
     if (!ended_.ok()) return ended_;
   }
-  // Another thread may leave during `on_note`; then this task runs after that of `leave`, perhaps
-  // after the session is gone. `clients` tells.
+  // Another thread may leave during `on_note`. Then this task runs after the task of `leave`,
+  // perhaps when the session is gone; `clients` shows whether it is.
   const bool posted = loop_->post([this, clients = clients_, to, note = std::move(note)] {
     if (!clients->contains(this) || !connection_) return;
     connection_->send_note(std::make_shared<const Bytes>(encode(FrameType::Note, Note{to, note})));

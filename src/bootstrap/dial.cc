@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// After this many refusals the user is told, long before the deadline.
+// After this many refusals the log tells the user, long before the deadline.
 constexpr int kRefusals = 5;
 constexpr milliseconds kFirstPause(10), kLongestPause(200);
 

@@ -7,13 +7,13 @@
 
 namespace hetccl::bootstrap {
 
-/// Sums the time between checks in which nothing was heard. A late check counts as one in time:
-/// whatever stalled this process (an overloaded machine, SIGSTOP) may also have stalled the peer's
-/// heartbeats, above all those sent by this same thread.
+/// Adds up the periods between checks in which the peer was not heard. A late check counts as if it
+/// had been in time: the cause of the delay (an overloaded machine, SIGSTOP) may also have delayed
+/// the peer's heartbeats, above all those that this same thread sends.
 class Silence {
  public:
   explicit Silence(TimePoint now) : checked_(now) {}
-  /// Checks at `now`, `period` after the previous check, a peer last heard at `heard`.
+  /// Checks at `now`, due `period` after the previous check. The peer was last heard at `heard`.
   void check(TimePoint now, TimePoint heard, Duration period) {
     length_ = heard >= checked_ ? std::min(now - heard, period)
                                 : length_ + std::min(now - checked_, period);

@@ -22,8 +22,8 @@ class HostPointers {
   /// the drivers loaded in the process know. The text names `argument`, the GPU and the remedy.
   /// Takes nanoseconds for a recently checked address, else about a microsecond.
   Status check(const void* address, const char* argument);
-  /// The GPU whose memory `address` is, and which host threads cannot reach, as a device's name; ""
-  /// where it is none's. Costs a microsecond.
+  /// Returns the device name ("cuda:1") of the GPU that owns the memory at `address`, if host
+  /// threads cannot reach that memory; else "". Takes about a microsecond.
   [[nodiscard]] std::string gpu_of(const void* address) const;
 
  private:

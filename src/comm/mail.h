@@ -41,8 +41,8 @@ class Mail {
     begin(peer, std::as_bytes(std::span(&mine, 1)));
   }
   /// Completes the begun exchange: returns the peer's note, or RemoteError if the peer has left.
-  /// Returns nothing while the note is missing; then call again by `again`, which this only makes
-  /// earlier.
+  /// Returns nothing while the note is missing. Then call again when the bell rings, and at `again`
+  /// at the latest; this call may move `again` to an earlier time.
   template <typename T>
   std::optional<Result<T>> take(int peer, TimePoint now, TimePoint& again) {
     const auto heard = take(peer, now, again);
@@ -64,8 +64,9 @@ class Mail {
 
  private:
   enum class Kind : uint8_t { Told, Reminder, Answer };
-  // The exchanges with one peer. Notes may get lost: a waiting end repeats its note as a reminder.
-  // An end that has gone on answers a reminder, but never an answer, with its note of that round.
+  // The exchanges with one peer. Notes may get lost, so a waiting end repeats its note as a
+  // reminder. An end that has already completed that round answers the reminder with its note. It
+  // never answers an answer, or two ends would go on for ever.
   struct Box {
     uint64_t round = 0;                              // completed exchanges
     std::array<std::vector<uint8_t>, 2> told;        // the last two notes sent, by round

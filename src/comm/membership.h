@@ -43,7 +43,7 @@ class Membership {
   /// Returns the cause that all ranks are told.
   Status give_up(Status cause);
 
-  /// Return -1 and 0 until a split has assigned them.
+  /// Return -1 and 0 until a split has assigned rank and size.
   [[nodiscard]] int rank() const { return rank_.load(std::memory_order_relaxed); }
   [[nodiscard]] int n_ranks() const { return n_ranks_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t number() const { return number_; }

@@ -1,6 +1,6 @@
 // Limits how many pairs a process has, over all its communicators, and how much of the device each
-// takes. A pair's kernel spins on the device until the other end runs, so all that spin at once
-// must fit there.
+// takes. A pair's kernel spins on the device until the other end's kernel runs. So all kernels that
+// may spin at once must fit on the device.
 #pragma once
 
 #include <mutex>

@@ -52,12 +52,14 @@ class PairOpening {
     virtual void log(const std::string& line) = 0;
   };
 
-  /// Opens the pair of `rank` and `peer` with the blocks of `share`. A share of none means that
-  /// this rank cannot have the pair, and the peer is told. `owner` and `mail` must outlive it.
+  /// Opens the pair of `rank` and `peer` with the thread blocks of `share`. A share without blocks
+  /// means that this rank cannot have the pair; the peer is told so. `owner` and `mail` must
+  /// outlive it.
   PairOpening(Owner& owner, Mail& mail, int rank, int peer, PairBudget::Share share);
 
-  /// Advances as far as possible. Returns true once it has ended. Otherwise call again when mail
-  /// comes, when the library calls `wake`, or by `again`, which this only makes earlier.
+  /// Advances as far as possible. Returns true once it has ended. Otherwise call it again when mail
+  /// comes, when the library calls `wake`, and at `again` at the latest; this call may move `again`
+  /// to an earlier time.
   bool advance(TimePoint now, TimePoint& again);
   /// Returns whether the peer has made an offer too, and so may wait for this rank.
   [[nodiscard]] bool under_way() const { return state_ != State::Offering && !ended(); }

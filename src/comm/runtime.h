@@ -167,8 +167,8 @@ class Runtime {
   PairBudget pairs_;
   std::mutex warnings_mutex_;
   std::optional<bootstrap::UniqueId> first_id_;  // without its secret
-  std::once_flag warned_, followed_;             // warned_: by rank 0 or no rank; followed_: by
-                                                 // another rank
+  std::once_flag warned_, followed_;             // each logs warnings once: warned_ for rank 0 or
+                                                 // no rank, followed_ for other ranks
   std::atomic<uint64_t> destroyed_host_streams_{0}, communicators_{0};
   std::mutex streams_mutex_;
   std::map<void*, std::shared_ptr<device::Stream>> host_streams_;

@@ -33,8 +33,9 @@ class WindowBudget {
 
   /// `memory`: bytes that the process may use. Windows get a small part of it.
   explicit WindowBudget(size_t memory);
-  /// Takes as much as makes windows fast while there is enough; later, a part of what is left for
-  /// this device. So the first communicators get much, and hundreds get something.
+  /// Takes the share of one communicator: enough for full speed while there is enough, later a
+  /// fraction of what this device has left. So the first communicators get much, and hundreds get
+  /// something.
   Share take(const device::Device& device);
 
  private:

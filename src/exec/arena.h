@@ -6,7 +6,7 @@
 
 namespace hetccl::exec {
 
-/// Memory that is reused while it is large enough.
+/// A block of memory that is allocated anew only when a larger one is needed.
 class Arena {
  public:
   enum class Kind { Device, Pinned };

@@ -21,7 +21,7 @@ struct Stall {
 struct Fault {
   Status status;
   int rank = -1;
-  std::optional<Stall> stall;  ///< set if `status` says no more than this
+  std::optional<Stall> stall;  ///< set if the status only describes this stall
 };
 
 }  // namespace hetccl::exec

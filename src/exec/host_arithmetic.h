@@ -16,12 +16,13 @@ namespace hetccl::exec {
 /// steps sum.
 [[nodiscard]] RedOp operator_of(RedOp call, bool average, bool scale);
 
-/// How the device, or the host in its place, combines in such a step.
+/// The operator and divisor with which a step's reduction combines, on the device or on the host in
+/// its place.
 struct Combining {
   RedOp op{};
   Divisor divisor;
 };
-/// `divisor` is the call's.
+/// Returns them for a step with these flags (plan::Step). `divisor` is the call's.
 [[nodiscard]] Combining combining_of(RedOp call, bool average, bool scale, Divisor divisor);
 
 /// Returns the arithmetic of the call's steps that `device` cannot do, as in lower::CallShape.

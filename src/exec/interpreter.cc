@@ -195,7 +195,7 @@ Status Interpreter::reserve(Frame& frame, const Instruction& code, uint32_t slic
   HETCCL_ASSIGN(Window* const window, window_of(frame, message));
   const auto placed = window->out.place(frame.op.bytes_of(message.region, slice));
   frame.op.ring_place(code.message, slice) = window->out_memory(placed.offset);
-  // Wait whatever the previous message waited for, because that may be on another stream.
+  // Wait even if the previous message has waited, because that wait may be on another stream.
   if (!placed.needed || window->read_there().reached(*placed.needed)) return {};
   return batch_.wait_flag(stream_of(code.queue), window->read_there(), *placed.needed);
 }

@@ -55,7 +55,7 @@ void LinkProbe::receive(size_t end) {
   for (; posted_ < end; ++posted_) channel_.post_recv(transfer(in_, posted_));
 }
 
-// Takes up the next received message and sends what it allows.
+// Handles the next received message, and sends the messages that may follow it.
 bool LinkProbe::take_received() {
   if (received_ == channel_.recvs_completed()) return false;
   arrived_[received_++] = clock_.now();

@@ -1,5 +1,5 @@
-// Measures a channel before collectives use it: small messages back and forth, then pieces both
-// ways at once, as collectives send them, then longer pieces if the link is fast enough, because
+// Measures a channel before collectives use it: first small messages back and forth, then pieces
+// both ways at once, as collectives send them. If the link is fast, longer pieces follow, because
 // streams need time to reach their full rate. Each end makes a probe and drives it until it is
 // done.
 #pragma once

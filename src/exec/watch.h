@@ -35,8 +35,8 @@ class Watch {
   [[nodiscard]] Status library_status() const;
   /// Returns the failure of the library that carries `message`, if it has failed.
   static std::optional<Fault> check_library(const Operation& message);
-  /// Replaces `fault` by the departure of a rank if that is the reason: other ranks then time out
-  /// and break connections.
+  /// Replaces `fault` by the departure of a rank, if the oldest collective lacks that rank. The
+  /// departure is then the cause: other ranks time out, or break connections, because of it.
   Fault explain(Fault fault);
   /// Describes collectives as Executor::describe_oldest does.
   std::string describe_oldest();

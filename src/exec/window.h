@@ -1,7 +1,7 @@
-// Shared memory that the devices of two ranks on one host can reach. One device copies data out to
-// it, the other copies it in; the transport does not touch it. The channel carries only the
-// headers. Each direction is a ring. Both ends compute the same place for each message, because
-// they send and receive in the same static order.
+// Shared memory that the devices of two ranks on one host can reach. The sender's device copies
+// data out to it, the receiver's device copies the data in, and the transport carries only headers.
+// Each direction is a ring. Both ends compute the same place for each message, because they send
+// and receive in the same static order.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // The target of lowering: a rank's device, and the reach of each of its peers. Both exec and the
-// verifier get targets from here, so that what is proven is what runs.
+// verifier get targets from here, so that the verifier proves the Code that runs.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Checks whether packets reach the other end of a connection. Its kernel answers, whatever its
-// process does.
+// Checks whether packets reach the other end of a connection. The peer's kernel answers, even if
+// the peer's process hangs.
 #pragma once
 
 #include <chrono>

@@ -102,8 +102,9 @@ class Connecting {
  public:
   Connecting(std::vector<Route> routes, TimePoint now);
   /// Returns a connected, non-blocking socket with TCP_NODELAY and close-on-exec, or RemoteError
-  /// listing the routes once all have refused for three seconds. Returns nothing while undecided:
-  /// call again when `fd` polls writable, and by `again`, which this only makes earlier.
+  /// listing the routes once all have refused for three seconds. Returns nothing while undecided.
+  /// Then call again when `fd` polls writable, and at `again` at the latest; this call may move
+  /// `again` to an earlier time.
   std::optional<Result<Fd>> advance(TimePoint now, TimePoint& again);
   /// Returns -1 between two tries.
   [[nodiscard]] int fd() const { return fd_.get(); }

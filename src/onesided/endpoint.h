@@ -1,6 +1,6 @@
-// An endpoint: moves data from point to point without a communicator. Each endpoint is created
-// alone; any two may connect and leave at any time. An endpoint gives its peers memory to read or
-// write, and they move blocks without its help.
+// One end of one-sided transfers. An endpoint needs no communicator: each is created alone, and any
+// two may connect and disconnect at any time. It registers regions of memory; connected peers put
+// blocks there, or get blocks from there, without a call on this side.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace hetccl::onesided {
 
 struct EndpointOptions {
   std::string name;    ///< for peers and messages
-  std::string device;  ///< as for a communicator
+  std::string device;  ///< a device's name, as in CommunicatorOptions
 };
 
 /// Flag of a region's registration, besides those of Access.
@@ -52,12 +52,12 @@ class Endpoint {
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
-  /// Returns the pinned memory through which pieces travel that are copied, windows apart.
+  /// Returns the bytes of pinned memory that copies of pieces go through, without windows.
   [[nodiscard]] size_t pinned_bytes() const {
     return device_side_.out->pinned_bytes() + device_side_.in->pinned_bytes();
   }
-  /// Description for other endpoints, to be carried there by the user: the name, the door's
-  /// address, and the labelled regions.
+  /// Returns what other endpoints need to connect here: the name, the door's address and the
+  /// labelled regions. The user carries it to them.
   [[nodiscard]] std::string metadata() const;
 
   /// Lets peers put to memory or get from it. `flags` combines Access and kHostMemory, which means
@@ -68,11 +68,12 @@ class Endpoint {
   /// disconnected.
   Status remove_region(uint64_t id, int64_t timeout_ms);
 
-  /// Connects; blocks. Returns the peer's number, which is never reused. A Timeout names the peer.
+  /// Connects to the endpoint that `metadata` describes, and waits for it. Returns the peer's
+  /// number, which is never reused. A Timeout names the peer.
   Result<uint64_t> connect(std::string_view metadata, int64_t timeout_ms);
-  /// Ends its transfers with Aborted. InvalidArgument if there is no such peer.
+  /// Leaves the peer; transfers with it end with Aborted. InvalidArgument if there is no such peer.
   Status disconnect(uint64_t peer);
-  /// The connected peers, and the last ones that are gone.
+  /// Returns the connected peers, and the last ones that have gone.
   [[nodiscard]] std::vector<PeerInfo> peers() const;
   [[nodiscard]] Result<PeerInfo> peer(uint64_t number) const;
 
@@ -88,7 +89,7 @@ class Endpoint {
   };
   /// Starts a transfer without waiting. Returns the errors of Link::start.
   Result<std::shared_ptr<Transfer>> begin(uint64_t peer, Call call);
-  /// Returns whether the transfer is done by `deadline`.
+  /// Waits for the transfer until `deadline`. Returns whether it is done.
   bool wait(const Transfer& transfer, TimePoint deadline);
   void cancel(uint64_t peer, Transfer& transfer, const char* reason);
 

@@ -1,6 +1,6 @@
-// Incoming messages of a link: a frame, then the pieces that it announces. Pieces arrive directly
-// in their places, in lists where the channel takes these, or, for a device, in pinned memory
-// first.
+// Receives a link's messages: a frame, then the pieces that it announces. A piece arrives directly
+// at its destination if the channel reaches that memory; several of them come as one message if the
+// channel takes lists. All other pieces arrive in pinned memory, from where the device copies them.
 #pragma once
 
 #include <cstddef>

@@ -26,8 +26,8 @@ constexpr size_t kMostLandings = 1024;
 // Bytes that gets request ahead.
 constexpr size_t kMostAsked = size_t{32} << 20;
 constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
-// A channel breaks when the peer ends, of which the control plane is about to send the reason.
-// Waits this long for it.
+// When the peer ends, its channel breaks before the control plane brings the reason. The link waits
+// this long for the reason.
 constexpr milliseconds kNewsTime{250};
 constexpr milliseconds kCheckPeriod{5};
 constexpr milliseconds kLastWait{5000};
@@ -196,7 +196,7 @@ bool Link::move(TimePoint now) {
 
 bool Link::take_turns() {
   bool moved = false;
-  // One turn each: a transfer that cannot go on now lets the others go first.
+  // Gives each transfer one turn. One that cannot go on now lets the others go first.
   for (size_t left = turns_.size(); left > 0; --left) {
     if (outbox_.bytes() >= kMostOut || outbox_.size() >= kMostItems) break;
     const Turn turn = std::move(turns_.front());

@@ -1,5 +1,5 @@
-// The link to one peer of an endpoint, with the transfers that either end has begun. The engine
-// drives it; users' threads begin and cancel transfers.
+// The link to one peer of an endpoint, with the transfers of both ends. The engine drives it;
+// users' threads begin and cancel transfers.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct LinkStatistics {
 struct DeviceSide {
   std::shared_ptr<ChunkPool> out, in;
   std::shared_ptr<Stager> copies_out, copies_in;
-  /// Pins the chunks, if that is not done.
+  /// Pins the chunks, unless they are pinned.
   [[nodiscard]] Status reserve() const {
     HETCCL_TRY(out->reserve());
     return in->reserve();
@@ -65,22 +65,23 @@ class Link final : public progress::Driven {
   /// Begins a transfer. InvalidArgument if one of its own regions is gone; InvalidUsage if
   /// kMostTransfers are pending; the link's cause if it has ended.
   Status start(const std::shared_ptr<Transfer>& transfer);
-  /// Ends a transfer with that reason. It is done once none of its bytes moves any more.
+  /// Cancels a transfer for `reason`. The transfer is done once none of its bytes moves any more.
   void cancel(Transfer& transfer, Status reason);
-  /// InvalidUsage if too many messages are waiting to leave.
+  /// Sends a notification. InvalidUsage if too many messages are waiting to leave.
   Status notify(Bytes notification);
-  /// Ends the link and all its transfers; the engine's driver completes that soon (`over`). The
-  /// first cause counts. Cheap; any thread may call it.
+  /// Fails the link and all its transfers for that reason; later reasons are ignored. Returns at
+  /// once, and the engine's driver ends the link (`over`). Any thread may call it.
   void fail(const Status& why);
-  /// The peer has left: ends the link once its last messages are read.
+  /// Ends the link in order, because the peer has left: its last messages are read first.
   void depart();
-  /// Whether nothing waits to leave, or a transfer is pending.
+  /// Returns whether a leaving endpoint need not wait: all messages have left, or transfers are
+  /// pending, which it aborts anyway.
   [[nodiscard]] bool flushed() const;
-  /// Whether the link has ended, and none of its bytes moves any more.
+  /// Returns whether the link has ended and none of its bytes moves any more.
   [[nodiscard]] bool over() const { return over_.load(std::memory_order_acquire); }
-  /// Why the link has ended; ok if it has not.
+  /// Returns why the link has ended; ok while it has not.
   [[nodiscard]] Status cause() const;
-  /// Whether a transfer of either end may still use that memory.
+  /// Returns whether a transfer of either end may still use that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   [[nodiscard]] LinkStatistics statistics() const;
   [[nodiscard]] const Options& options() const { return options_; }
@@ -93,7 +94,7 @@ class Link final : public progress::Driven {
   [[nodiscard]] bool silent() const override;
 
  private:
-  /// A get of the peer that is being served.
+  /// A get of the peer, which this end serves.
   struct Served {
     struct Part {
       Use use;
@@ -105,7 +106,8 @@ class Link final : public progress::Driven {
     std::optional<Bytes> notification;
     bool queued = false;  // has an entry in turns_
   };
-  /// The next transfer to send for: one of this end, or a get of the peer.
+  /// An entry of the rotation in which transfers send: a transfer of this end, or a get of the
+  /// peer.
   struct Turn {
     std::shared_ptr<Transfer> transfer;
     uint64_t served = 0;

@@ -1,5 +1,6 @@
-// Prepares pieces for an outbox. Short pieces travel in runs, one message each. Where the channel
-// takes lists and reaches the pieces, a run is a list of them; else they are first copied together.
+// Prepares pieces for an outbox. Short pieces travel in runs, one message for each run. If the
+// channel takes lists and reaches the pieces' memory, it sends a run as a list of pieces; otherwise
+// the pieces are first copied together.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,7 @@ class Loader {
   struct Options {
     exec::Window* window = nullptr;   ///< shared with the peer; or null
     bool reaches_device = false;      ///< the channel reaches registered device memory
-    bool takes_lists = false;         ///< the channel does
+    bool takes_lists = false;         ///< the channel sends lists of pieces as one message
     Stager* stager = nullptr;         ///< copies pieces
     std::shared_ptr<ChunkPool> pool;  ///< buffers for copies, if there is no window
   };
@@ -56,7 +57,7 @@ class Loader {
   };
   /// Loads as many pieces as there is room for, all in the same way.
   Loaded load(std::span<const Piece> pieces);
-  /// Called when no pieces are pending.
+  /// Releases a partly used chunk. Call when no pieces are pending.
   void rest() { staging_.rest(); }
 
  private:

@@ -1,5 +1,5 @@
-// An endpoint's notifications, from all peers, until the user takes them. Bounded: while it is
-// full, links stop reading.
+// An endpoint's notifications from all peers, until the user takes them. While the mailbox is full,
+// links stop reading.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,8 @@ class Mailbox {
     letters_.push_back(std::move(letter));
     count();
   }
-  /// Sets `makes_room` if links had stopped reading.
+  /// Takes the oldest letter, if there is one. Sets `makes_room` if links have stopped reading and
+  /// may now go on.
   std::optional<Letter> take(bool* makes_room) {
     const std::lock_guard lock(mutex_);
     if (letters_.empty()) return {};
@@ -51,8 +52,8 @@ class Mailbox {
     return first;
   }
 
-  /// Returns a descriptor that polls readable while a letter waits, or a loss that was noted is not
-  /// forgotten. It lives as long as the mailbox. SystemError if the process can open no more.
+  /// Returns a descriptor that polls readable while a letter waits, and from `note_loss` until
+  /// `forget_losses`. It lives as long as the mailbox. SystemError if the process can open no more.
   Result<int> descriptor() {
     const std::lock_guard lock(mutex_);
     if (waker_ == nullptr) {

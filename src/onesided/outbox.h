@@ -1,6 +1,6 @@
-// Outgoing messages of a link: frames, each followed by its pieces, in the order in which they were
-// added. A piece in device memory waits until it has been copied to memory that the channel
-// reaches.
+// Sends a link's messages: frames, each followed by its pieces, in the order in which they were
+// added. A piece in device memory that the channel does not reach waits until it has been copied to
+// pinned memory.
 #pragma once
 
 #include <cstddef>
@@ -34,10 +34,11 @@ class Outbox {
     size_t bytes = 0;            ///< of the run
     bool registered = false;     ///< the run's memory is registered with the transport
     bool beside = false;         ///< the run is in the window and does not travel
-    Stager::Ticket ticket{};     ///< of its copy; as made if no copy is needed
+    Stager::Ticket ticket{};     ///< of its copy; default if no copy is needed
     ChunkPool::Chunk chunk{};    ///< keeps the run's memory
     std::vector<Use> uses{};     ///< keep the regions that the run lies in
-    std::function<void()> sent;  ///< called once it and all before it have left; may be empty
+    std::function<void()> sent;  ///< called once this item and all before it have left; may be
+                                 ///< empty
   };
 
   Outbox(transport::Channel& channel, uint64_t communicator, const Stager* stager)
@@ -49,9 +50,9 @@ class Outbox {
   }
   /// Posts messages that are ready and frees those that have left. Returns whether anything moved.
   bool progress();
-  /// Whether it may still read that memory.
+  /// Returns whether it may still read that memory.
   [[nodiscard]] bool touches(const Region& region) const;
-  /// Whether no copy from a device is pending.
+  /// Returns whether no copy from a device is pending.
   [[nodiscard]] bool copied() const { return reached(last_ticket_); }
   /// Drops everything. The channel must be closed.
   void drop() {

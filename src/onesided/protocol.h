@@ -1,12 +1,14 @@
-// Frames: the messages of two endpoints on their channel, besides the bytes of blocks. Every
-// decoder checks all it reads, and returns nothing if the peer sent nonsense.
+// Frames: the messages that two endpoints exchange on their channel, besides the bytes of blocks.
+// Every decoder checks everything that it reads, and returns nothing if the peer sent nonsense.
 //
-//   Put     transfer, pieces, last; the pieces' bytes follow, or are inside it. The last frame may
-//   carry a notification. Get     transfer, pieces, last, notification as above; the other end
-//   answers by Data or Done. Data    transfer, count: the next `count` requested pieces follow, in
-//   their order. Done    transfer, code, text: the put has landed, or the transfer was refused or
-//   cancelled. Notify  a notification on its own. Cancel  transfer: answered by Done with `last`,
-//   after which none of its bytes moves.
+// - Put: transfer, pieces, last. The pieces' bytes follow the frame, or are inside it. The last
+//   frame may carry a notification.
+// - Get: transfer, pieces, last, notification as for Put. The other end answers by Data or Done.
+// - Data: transfer, count. The next `count` requested pieces follow, in their order.
+// - Done: transfer, code, text. The put has landed, or the transfer was refused or cancelled.
+// - Notify: a notification on its own.
+// - Cancel: transfer. The other end answers by Done with `last`, after which none of the
+//   transfer's bytes moves.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,7 @@ struct Place {
   }
 };
 
-/// Keeps a region's memory in use.
+/// One use of a region, while this lives. A region's memory is free once it has no uses.
 class Use {
  public:
   Use() = default;

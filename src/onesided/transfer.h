@@ -100,14 +100,15 @@ class Transfer {
 
   uint64_t id = 0;
   std::vector<Use> uses;     // keep this endpoint's regions
-  Walk asked;                // position of what was put or requested
+  Walk asked;                // how far blocks were put, or requested
   Walk arrived;              // of a get: position of what has arrived
   uint64_t outstanding = 0;  // pieces that a get has requested and that have not arrived
   bool begun = false;        // a frame was sent
   bool all_asked = false;    // the last frame was sent
   bool ending = false;       // a Cancel was sent
-  bool left = false;         // its last frame, or its Cancel, has left, and all before
-  bool answered = false;     // the peer has answered, before that
+  bool left = false;         // the last frame, or the Cancel, has left, and everything before it
+  bool answered = false;     // the peer's answer has come; the transfer ends once `left` is set,
+                             // too
   TimePoint ended_at{};
   Status reason;  // why it was cancelled
 

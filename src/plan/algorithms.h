@@ -31,8 +31,8 @@ inline constexpr std::string_view kVendorCall = "vendor";
 struct Algorithm {
   std::string_view id;  ///< unique among the rows of a collective, in static storage
   Collectives collectives;
-  /// Whether init makes its channels. If not, the first call does, since each root, or each rank,
-  /// needs other channels.
+  /// Whether init makes the algorithm's channels. If not, the first call makes them, because each
+  /// root, or each rank, needs other channels.
   bool connects_at_init = true;
   /// Whether it can plan the call. The answer is the same on all ranks, and for any root and
   /// reduction.

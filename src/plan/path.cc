@@ -30,7 +30,7 @@ Deps steps_of(const std::vector<Arrival>& arrivals, const Piece& piece) {
 
 void forward_along(Builder& b, std::span<const int> path, std::span<const Cut> cuts,
                    const Deps& ready, const SendPiece& send) {
-  // By entry of the cluster's cut that this rank holds.
+  // Arrivals, by entry of the cut of the cluster that holds the data now.
   std::vector<std::vector<Arrival>> arrived(cuts.front().size());
   for (size_t hop = 0; hop + 1 < path.size(); ++hop) {
     const auto stage = static_cast<uint16_t>(hop);

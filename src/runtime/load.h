@@ -10,7 +10,7 @@
 
 namespace hetccl::runtime {
 
-/// The request of hetcclRuntimeLoad, with the settings that apply where it says nothing.
+/// The arguments of hetcclRuntimeLoad; settings fill in what they leave open.
 struct Request {
   std::string_view platform;     ///< "cuda", "hip"; empty: found automatically
   std::string_view path;         ///< of the library; empty: the usual names

@@ -1,5 +1,5 @@
-// One rank's side of the agreement on settings: what it proposes, votes for, decides and tells
-// others. Its driver sends the notes and waits.
+// One rank's side of the agreement on settings: its proposals, votes, verdicts and measured times,
+// as notes to others. Its driver sends the notes and waits.
 //
 // A change that rank 0 commits takes effect on each rank, rank 0 included, when the verdict has
 // been relayed: to all ranks or to none. A change that rank 0 cancels ends on rank 0 at once,

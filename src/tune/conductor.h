@@ -1,5 +1,5 @@
-// Rank 0's part: which keys are searched, what is tried next, from which call a change holds, and
-// how much time the search may cost.
+// Rank 0's part of tuning: decides which keys to search, which setting to try next, from which call
+// a change holds, and how much time the search may cost.
 #pragma once
 
 #include <functional>

@@ -76,7 +76,7 @@ class CostModel {
   bool in_memory_ = false;
   uint64_t window_ = 0;
   bool on_streams_ = false;
-  int hosts_ = -1;  ///< of two clusters, the one of hosts whose sums devices can make
+  int hosts_ = -1;  ///< the hosts' cluster, if the other can make its sums; -1: none
   bool hosts_read_in_place_ = false;
 };
 

@@ -94,7 +94,7 @@ TEST_CASE("a query of a caller that knows fewer members, or more, is answered") 
   newer.known.size = sizeof newer;
   hetcclPlanQuery_t older = query_of("all_reduce");
   older.size = offsetof(hetcclPlanQuery_t, code);
-  older.code = 1;  // lies behind what the caller has
+  older.code = 1;  // lies after the caller's part
   older.tuning = "no JSON";
   for (const hetcclPlanQuery_t* query : {&newer.known, &older}) {
     const char* json = nullptr;

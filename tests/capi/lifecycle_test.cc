@@ -1,4 +1,4 @@
-// How communicators come and go: split, in the background, finalize, failures and what follows.
+// The life of communicators: splits, init in the background, finalize, failures and their effects.
 #include <dirent.h>
 
 #include <atomic>
@@ -175,7 +175,7 @@ TEST_CASE("init_timeout_ms bounds the wait, blocking or not, and names who is mi
   CHECK(hetcclCommInitRankConfig(&comm, 2, make_id(), 0, &config) == hetcclTimeout);
   CHECK(std::string(hetcclGetLastError(nullptr)).find("rank 1 of 2 never came") !=
         std::string::npos);
-  // The smaller of a limit and what it limits holds.
+  // The smaller of the time-out and its limit applies.
   for (const auto& [timeout, limit] :
        {std::pair{limit_ms, 60'000L}, {60'000L, limit_ms}, {0L, limit_ms}}) {
     config.init_timeout_ms = timeout;

@@ -1,4 +1,4 @@
-// How communicators come to be in one thread that has several ranks, and without some ranks.
+// Making communicators in one thread that has several ranks, and without some ranks.
 #include "capi/threads.h"
 #include "fake/thread.h"
 
@@ -67,7 +67,7 @@ TEST_CASE("one thread makes all ranks of a communicator in a group, and calls fo
     const auto comms = join_in_group(3, two);
     for (int rank = 0; rank < 3; ++rank) CHECK(rank_of(comms[static_cast<size_t>(rank)]) == rank);
     CHECK(sum_in_group(comms));
-    // With a stream for each rank nothing waits until the streams do.
+    // With a stream for each rank, the thread waits for nothing but the streams.
     std::vector<hetcclStream_t> streams(3);
     std::vector<std::vector<float>> data(3, std::vector<float>(50'000, 1));
     for (auto& stream : streams) REQUIRE(hetcclHostStreamCreate(&stream) == hetcclSuccess);

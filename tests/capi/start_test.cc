@@ -89,7 +89,7 @@ hetcclResult_t call_function(const hetcclCall_t& call, hetcclComm_t comm) {
   }
 }
 
-// Every collective, its blocks of lengths that differ where they may.
+// Returns a call of every collective, with blocks of unequal lengths if the collective allows them.
 std::vector<hetcclCall_t> collectives(int rank, Buffers& buffers, const size_t* counts) {
   std::vector<hetcclCall_t> calls;
   for (int function = hetcclCallAllReduce; function < hetcclCallSend; ++function) {
@@ -207,7 +207,7 @@ TEST_CASE("work is good for ever, and garbage does no harm") {
     CHECK(hetcclCommWait(comms[r], 1) == hetcclTimeout);
   });
   for (auto* comm : comms) CHECK(hetcclCommAbort(comm) == hetcclSuccess);
-  // Others use what these used.
+  // New communicators reuse the counters of the old works.
   const auto others = join(2, true);
   on_all_ranks(2, [&](int rank) {
     Floats total(kCount, 1);

@@ -26,7 +26,7 @@ using hetccl::comm::run;
 using hetccl::comm::Runtime;
 using hetccl::fake::Case;
 
-// Sanitizers see in a few cases what there is to see of threads and memory.
+// A few cases are enough for sanitizers to see all uses of threads and memory.
 constexpr uint64_t kLayouts = 20, kCases = 75;
 #if defined(HETCCL_UNDER_TSAN)
 constexpr uint64_t kOneIn = 10, kCasesOneIn = 3;
@@ -248,7 +248,7 @@ TEST_CASE("a graph takes up collectives of one cluster, and refuses others harml
       if (!apart) CHECK(result() == 4);
       const hetccl::exec::Message message{
           .send = r == 0, .peer = 1 - r, .data = memory, .count = 1};
-      // Which waits until the library has connected both.
+      // A message waits until the library has connected both ranks.
       CHECK(comm.dispatch().start({&message, 1}, {.stream = stream->native()}).status().code() ==
             (apart ? ErrorCode::InvalidUsage : ErrorCode::Ok));
       const hetccl::Signature all{Collective::AllToAll, DataType::Float32, RedOp::Sum, 0, 100};
@@ -312,7 +312,7 @@ TEST_CASE("an idle communicator uses no processor time") {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   };
-  // On a slow machine it takes a while to come to rest; what spins never does.
+  // On a slow machine the process takes a while to come to rest; a spinning one never does.
   double used = 1;
   for (int attempt = 0; attempt < 30 && used >= 0.05; ++attempt) {
     const double before = cpu();

@@ -51,7 +51,7 @@ inline void run_random_cases(const std::vector<Config>& configs, const fake::Fak
   on_fake_devices(configs, options, body, change);
 }
 
-/// Rank 0 sends `bytes` to rank 1, in the memory given, and rank 1 looks at what came.
+/// Rank 0 sends `bytes` to rank 1, in the memory given, and rank 1 checks them.
 inline void pass_message(int rank, fake::FakeDevice& device, Communicator& communicator,
                          device::Stream& stream, void* memory, size_t bytes, uint8_t seed) {
   std::vector<std::byte> sent(bytes), got(bytes);

@@ -283,7 +283,7 @@ void check_trace(Trace& trace, int rank, Shown& shown) {
 TEST_CASE("a trace shows every step of every slice, nested in its operation and without gaps") {
   for (const bool shm : {true, false}) {
     Shown shown[3];
-    // A trace does not show what a busy machine does between two looks: then another job is traced.
+    // A trace can lack events if a busy machine delays the engine: then trace another job.
     for (int job = 0; job < 20; ++job) {
       const Folder folder;
       Config config;

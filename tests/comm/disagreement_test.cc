@@ -1,4 +1,5 @@
-// Ranks that call different collectives: every rank is told who called what, in the same words.
+// Ranks that call different collectives: every rank gets the same error, which names both calls and
+// ranks.
 #include <doctest/doctest.h>
 
 #include <barrier>

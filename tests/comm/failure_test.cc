@@ -1,4 +1,4 @@
-// Ranks that leave, are missing, or call something else: every other rank is told who it is.
+// Ranks that leave, are missing, or call something else: every other rank's error names them.
 #include <doctest/doctest.h>
 #include <malloc.h>
 
@@ -214,7 +214,7 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       const auto stream = device.create_stream().value();
       void* memory = device.allocate(kBytes).value();
       auto* flag = new (device.allocate_pinned(sizeof(device::Flag)).value()) device::Flag;
-      // Rank 0's user has enqueued what goes on for ever.
+      // Rank 0's user has enqueued work that never ends.
       if (r == 0) REQUIRE(device.wait_flag(*stream, *flag, 1).ok());
       const hetccl::Signature all{Collective::AllReduce, DataType::Float32, RedOp::Sum, 0, 1000};
       REQUIRE(made->dispatch().start({all, memory, memory}, {.stream = stream->native()}).ok());
@@ -223,7 +223,7 @@ TEST_CASE("a device that never ends what it was given holds nobody up") {
       CHECK(made->dispatch().failure().code() == ErrorCode::Timeout);
       const std::string why = made->dispatch().failure().message();
       CAPTURE(why);
-      // In one cluster it is the vendor's library that waits; else who is asked first tells.
+      // In one cluster the vendor's library waits; otherwise the rank that is asked first answers.
       CHECK((why.find("its own cluster") != std::string::npos) == !apart);
       CHECK((why.find("its stream has not come to it") != std::string::npos ||
              why.find("recv from rank 0") != std::string::npos) == apart);

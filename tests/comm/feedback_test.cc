@@ -1,4 +1,4 @@
-// Error feedback: what the codes of a call lose is part of the next one.
+// Error feedback: the next call adds the rounding errors of a call's codes.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using namespace hetccl;
 using comm::Ranks;
 using Floats = std::vector<float>;
 
-// Sanitizers see in a few cases what there is to see of memory.
+// A few cases are enough for sanitizers to see all uses of memory.
 #if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kFeedbackOneIn = 3;
 #else
@@ -53,7 +53,7 @@ class Tensor {
     return signature_.op == RedOp::Avg ? sum / static_cast<double>(n()) : sum;
   }
 
-  /// The sum, of which each rank has a part where it is scattered.
+  /// The sum. After a reduce-scatter, each rank has a part of it.
   Floats sum(bool feedback = true) {
     const bool scatters = signature_.collective == Collective::ReduceScatter;
     std::vector<Floats> results(n(), Floats(signature_.count));
@@ -263,7 +263,7 @@ TEST_CASE("a call that is not encoded leaves the residual alone, and adds nothin
   }
 }
 
-// Rank 1 keeps no residual, so the sums lack what its codes lose.
+// Rank 1 keeps no residual, so the sums lack its codes' rounding errors.
 TEST_CASE("some ranks may have a residual and others none") {
   constexpr int kCalls = 10;
   Ranks ranks({"a", "b", "c"}, config_with("int4"), true);

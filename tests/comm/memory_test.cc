@@ -30,7 +30,7 @@ Config quick() {
   return config;
 }
 
-// As the C API calls: what is thrown is an error.
+// Calls as the C API does: returns an exception as an error.
 template <typename Call>
 Status guarded(const Call& call) {
   try {
@@ -40,7 +40,7 @@ Status guarded(const Call& call) {
   }
 }
 
-// The sum of what ranks have from `base` on, in `data`; whether it is right, if there is one.
+// Sums `base` + rank over all ranks. Sets `right`, unless the call fails.
 Status sum_of(Communicator& communicator, float base, bool* right) {
   std::vector<float> data(kElements, base + static_cast<float>(communicator.membership().rank()));
   const Status status = guarded([&] { return sum(communicator, data, nullptr); });

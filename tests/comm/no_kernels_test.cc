@@ -23,7 +23,7 @@ using fake::Case;
 
 constexpr uint64_t kCases = 30;
 constexpr uint64_t kMostElements = 20'000;
-// Sanitizers see in a few cases what there is to see of memory.
+// A few cases are enough for sanitizers to see all uses of memory.
 #if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kNoKernelsOneIn = 3;
 #else
@@ -73,7 +73,7 @@ Bytes encoded_call(const Signature& signature, int rank, fake::FakeDevice& devic
   CollectiveArguments call{signature, memory, memory + all};
   call.factor = fake::element_of(signature.type, 1.5 + rank);
   if (reduces(signature.collective)) call.residual = memory + 2 * all;
-  for (int again = 0; again < 2; ++again) {  // with what the residual holds by then
+  for (int again = 0; again < 2; ++again) {  // the second with the residual of the first
     const Status status = communicator.dispatch().call(call, stream.native());
     CHECK_MESSAGE(status.ok(), status.message());
   }

@@ -36,7 +36,7 @@ bool wait_until(const std::function<bool()>& done) {
   return done();
 }
 
-// A rank, and the memory of what it sends and receives.
+// A rank, with the memory of its messages.
 class Neighbour {
  public:
   Neighbour(int rank, fake::FakeDevice& device, Communicator& communicator)
@@ -83,14 +83,15 @@ size_t count(const std::string& text, const std::string& what) {
   return found;
 }
 
-// Exchanges of all ranks until they have logged `what` so many times, and some after that; the log.
+// Lets all ranks exchange messages until they have logged `what` that often, then a few times more.
+// Returns the log.
 std::string log_of(const std::vector<Config>& configs, const std::string& what, size_t times) {
   const fake::CapturedStderr captured;
   std::atomic<int> round{0}, last{kMost};
   on_fake_devices(configs, {}, [&](int rank, auto& device, std::shared_ptr<Communicator> made) {
     {
       Neighbour neighbour(rank, device, *made);
-      // As many on each rank: rank 0 says when it is enough.
+      // All ranks make equally many exchanges: rank 0 decides the number.
       std::optional<uint64_t> settled;
       for (int number = 0; number < last; ++number) {
         if (last - number == 15) settled = device.calls().by_hetccl;

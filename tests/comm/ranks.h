@@ -60,12 +60,12 @@ void on_fake_devices(const std::vector<Config>& configs, const fake::FakeOptions
                                               std::shared_ptr<Communicator> communicator)>& body,
                      const std::function<void(Adaptors&)>& change = {});
 
-/// Runs `test` on one rank, in memory of its device; "" or what was wrong.
+/// Runs `test` on one rank, in memory of its device. Returns "" or the error.
 std::string run(const fake::Case& test, int rank, fake::FakeDevice& device,
                 Communicator& communicator, device::Stream& stream,
                 const std::vector<std::vector<std::byte>>& inputs);
 
-/// Runs `test` on all ranks, blocking or on a host stream; "" or what was wrong.
+/// Runs `test` on all ranks, blocking or on a host stream. Returns "" or the error.
 std::string run(Ranks& ranks, const fake::Case& test, bool asynchronous);
 
 /// The sum of `data` over all ranks, in place; blocking without a stream.

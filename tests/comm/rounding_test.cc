@@ -16,7 +16,7 @@ using namespace hetccl;
 using comm::Ranks;
 using Bytes = std::vector<std::byte>;
 
-// Sanitizers see in a few cases what there is to see of memory.
+// A few cases are enough for sanitizers to see all uses of memory.
 #if defined(HETCCL_UNDER_ASAN)
 constexpr uint64_t kOneIn = 4;
 #else
@@ -159,7 +159,7 @@ Bytes add(Ranks& ranks, const Sum& sum) {
   return results[0];
 }
 
-// "" or what is wrong with the mean of elements that are all equal to `value`.
+// Returns "", or the error of the mean of elements that are all equal to `value`.
 std::string fault_of_mean(Ranks& ranks, const Signature& signature, double value) {
   const size_t width = size_of(signature.type);
   const auto n = static_cast<size_t>(ranks.n());

@@ -148,7 +148,7 @@ TEST_CASE("a bit that is changed on the way is an error on every rank, data and 
     for (const Status& status : told) {
       CAPTURE(status.message());
       CHECK(status.code() == ErrorCode::RemoteError);
-      // With the control plane cut everywhere at once, each rank has its own word only.
+      // If the control plane is cut everywhere at once, each rank knows only its own error.
       if (!control) CHECK(status.message() == told[0].message());
       says_why |= status.message().find("altered on the way") != std::string::npos;
     }
@@ -209,7 +209,7 @@ bool thrown_out(const Fd& fd) {
   }
 }
 
-// A true hello, and rubbish instead of what must follow.
+// A valid hello, then rubbish instead of the next frame.
 std::vector<uint8_t> hello_and_a_huge_frame() {
   std::vector<uint8_t> bytes(net::kHelloBytes + net::kProofBytes);
   const uint8_t magic[] = {'h', 'e', 't', 'c', 'c', 'l', 0, 3, bootstrap::kPurpose};
@@ -220,7 +220,7 @@ std::vector<uint8_t> hello_and_a_huge_frame() {
   return bytes;
 }
 
-// Strangers of every kind, who stay for as long as they are let.
+// Strangers of every kind, which stay as long as the listener lets them.
 std::vector<Fd> strangers_at(const net::SocketAddress& address,
                              const std::vector<uint8_t>& recorded) {
   std::vector<Fd> strangers;

@@ -96,7 +96,7 @@ TEST_CASE("in steady state calls make nothing, and hetccl's threads call no devi
   }
 }
 
-// Each in place, so that what a call reads of another's memory shows.
+// All calls are in place, so a call that reads another's memory gets a wrong result.
 TEST_CASE("calls in flight share their memory, whatever streams they are on") {
   constexpr size_t kCount = size_t{1} << 17, kBytes = kCount * sizeof(float);
   constexpr int kDoubled = 8;

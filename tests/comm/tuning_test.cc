@@ -24,7 +24,7 @@ using namespace hetccl::comm;
 #if defined(HETCCL_UNDER_TSAN) || defined(HETCCL_UNDER_ASAN)
 constexpr int kCalls = 80;
 constexpr size_t kElements = 5'000;  // of which one search is made
-constexpr bool kSanitized = true;    // which see in few cases what there is to see
+constexpr bool kSanitized = true;    // a few cases are enough for them
 #else
 constexpr int kCalls = 600;
 constexpr size_t kElements = 50'000;

@@ -31,11 +31,11 @@ class Wiretap {
   [[nodiscard]] size_t bytes_seen();
   /// Bytes that the first connection's dialer has sent so far.
   [[nodiscard]] std::vector<uint8_t> first_dialer();
-  /// From now on flips one bit of what is next said on each connection to `port`, or (`other`) on
-  /// each to any other port.
+  /// From now on flips one bit of the next bytes on each connection to `port`, or (`other`) on each
+  /// to any other port.
   void falsify(uint16_t port, bool other);
 
-  /// For connect(2): dials the tap instead of `wanted`.
+  /// Stands in for connect(2): dials the tap instead of `wanted`.
   int redirect(int fd, const sockaddr_storage& wanted);
 
  private:
@@ -49,7 +49,7 @@ class Wiretap {
   void carry(Line& line, int from);
 
   net::Listener listener_;
-  std::mutex mutex_;  // guards what follows, but not the descriptors
+  std::mutex mutex_;  // guards the members below, except the descriptors
   std::condition_variable changed_;
   std::map<uint16_t, sockaddr_storage> wanted_;  // by the port from which was dialled
   std::list<Line> lines_;

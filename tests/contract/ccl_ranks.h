@@ -113,7 +113,7 @@ class Rank {
   std::vector<void*> memory_;
 };
 
-// Ends what other ranks wait for when a check of this one fails.
+// Ends the waits of other ranks if a check of this one fails.
 struct AbortOnFailure {
   ccl::Communicator& comm;
   const int before = std::uncaught_exceptions();

@@ -219,7 +219,7 @@ TEST_CASE("many calls enqueued at once, over two streams, complete in order") {
       for (int i = 0; i < kCalls; ++i) {
         const size_t count = i % 3 == 0 ? 1000 : 0;
         void* stream = i % 2 == 0 ? self.native() : other->native();
-        // Data is touched on one stream alone; the others only synchronise.
+        // Only one stream touches the data; the others only synchronise.
         if (i % 6 == 0)
           need(self.comm->all_reduce(data, data, count, DataType::Int32, {RedOp::Sum}, stream),
                "1");

@@ -34,7 +34,7 @@ std::vector<Kind> kinds() {
   return {Kind::Host, Kind::Fake};
 }
 
-// A device under test, with what the suite needs beyond the seam.
+// A device under test, and functions that the suite needs beyond the seam.
 struct Subject {
   std::string name;
   std::unique_ptr<Device> device;
@@ -328,7 +328,7 @@ TEST_CASE("events order streams, and a wait is for the record before it") {
     {
       auto a = s.stream(), b = s.stream(), c = s.stream();
       auto event = s.event();
-      // Never recorded: nobody waits.
+      // Nothing waits for an event that was never recorded.
       CHECK(s.device->wait(*a, *event).ok());
       CHECK(s.device->write_flag(*a, flags[0], 1).ok());
       REQUIRE(s.reaches(flags[0], 1));

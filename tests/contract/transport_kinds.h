@@ -26,7 +26,7 @@ inline constexpr size_t kVerbsBuffers = 4096;
 struct Kind {
   const char* name;
   std::function<Result<std::unique_ptr<Transport>>()> make;
-  /// A rank that connects within a communicator takes what others of it begin meanwhile.
+  /// A connect of a rank also accepts the other connects to it in that communicator.
   bool takes_all = true;
   /// A message of so many bytes completes though no receive is posted.
   size_t buffers = 300'000;
@@ -79,14 +79,14 @@ inline std::vector<Kind> kinds() {
       return make(config, Log{LogLevel::Error, -1});
     };
   };
-  // In a machine that has RDMA devices (tests/rdma/run), these alone.
+  // On a machine with RDMA devices (tests/rdma/run), test only verbs.
   if (std::getenv("HETCCL_TEST_RDMA") != nullptr) {
     const auto make = [](const Config& config, const Log& log) {
       return make_verbs_transport(config, log);
     };
     return {{"verbs", local(make), true, kVerbsBuffers}};
   }
-  // Another's plug-in (tests/ncclnet/run), this alone.
+  // With another's plug-in (tests/ncclnet/run), test only that.
   if (const char* plugin = std::getenv("HETCCL_TEST_NET_PLUGIN"); plugin != nullptr) {
     const auto make = [plugin = std::string(plugin)](Config config, const Log& log) {
       config.net_plugin = plugin;

@@ -37,7 +37,7 @@ int64_t switches() {
   return usage.ru_nvcsw;
 }
 
-// Context switches of this process while nobody connects, once all have begun to wait.
+// Returns the context switches of this process while no peer connects, once all ranks wait.
 int64_t idle_switches() {
   std::this_thread::sleep_for(milliseconds(200));
   const int64_t before = switches();
@@ -59,7 +59,7 @@ class SharedClock final : public Clock {
   std::atomic<Duration::rep> time_{std::chrono::nanoseconds(std::chrono::hours(1)).count()};
 };
 
-// A rank that connects to others, who never do.
+// A rank that connects to others, which never connect.
 struct Waiting {
   explicit Waiting(bool shm)
       : transport(std::move(make(shm)).value()), others(std::move(make(shm)).value()) {

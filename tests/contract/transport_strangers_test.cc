@@ -1,5 +1,5 @@
-// Strangers at transport/tcp's listener, and where a rank dials: channels are made all the same.
-// And walls: who waits for a peer says so.
+// Strangers at transport/tcp's listener, and at the address that a rank dials: channels are made
+// all the same. Firewalls: the rank that waits for a peer gets an error that says so.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
@@ -79,7 +79,7 @@ void check_flood(uint32_t sources, int total) {
   }
   MESSAGE(flood.count() << " strangers from " << sources << " addresses; a channel takes at worst "
                         << worst.count() << " ms");
-  CHECK(worst < fake::kHang / 2);  // nobody waits until a stranger's time is over
+  CHECK(worst < fake::kHang / 2);  // no rank waits for a stranger's deadline
 }
 
 TEST_CASE("a flood of half-open handshakes holds up no channel") {
@@ -106,7 +106,7 @@ TEST_CASE("a stranger's time ends though nobody connects; who waits long says fo
   Rank ranks[2];
   auto dialled = net::connect({ranks[0].where()}, after(kPatienceMs));
   REQUIRE(dialled.ok());
-  // Swallows what is sent to it, as a firewall does: nobody accepts, and its backlog is full.
+  // Swallows packets, as a firewall does: it accepts no connection, and its backlog is full.
   Config config;
   config.socket_family = "inet";
   const net::Listener full = net::listen(config).value();

@@ -380,7 +380,7 @@ void connect_all(const Kind& kind, int n, bool threads_per_peer) {
       for (int peer = 0; peer < n; ++peer)
         if (peer != self) threads.emplace_back(join, self, peer);
     } else {
-      // 0 waits for n-1, 1 for 0, 2 for 1 ...: a circle, for those who could wait in one.
+      // 0 waits for n-1, 1 for 0, 2 for 1 ...: a circle, in which ranks must not wait for ever.
       threads.emplace_back([&, self] {
         for (int i = 1; i < n; ++i) join(self, (self - i + n) % n);
       });
@@ -516,7 +516,7 @@ TEST_CASE("what a peer began and nobody took is let go") {
   for_each_kind([](const Kind& kind) {
     if (!kind.takes_all) return;
     Rank ranks[3] = {make_rank(kind), make_rank(kind), make_rank(kind)};
-    // Rank 1 waits for rank 2 alone, and meanwhile serves whoever comes.
+    // Rank 1 waits only for rank 2, and serves every other peer meanwhile.
     const auto cancel = Cancel::create().value();
     std::unique_ptr<Channel> lonely;
     fake::Thread zero([&] {

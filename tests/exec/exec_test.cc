@@ -328,9 +328,9 @@ TEST_CASE("at the depth that is chosen hosts beside devices copy nothing to or f
     CHECK(job.run({test, test}) == "");
     return job.rank(2).copies() + job.rank(3).copies();
   };
-  const size_t message = options.slice_bytes + 512;  // and what pieces of a shorter slice may gain
+  const size_t message = options.slice_bytes + 512;  // and the gain of shorter pieces
   CHECK(copies(3 * message) == 0);
-  CHECK(copies(3 * message - 512) > 0);  // what arrived is in the way of the next slice
+  CHECK(copies(3 * message - 512) > 0);  // no room for the next slice yet
   ++options.depth;
   CHECK(copies(3 * message) > 0);  // and here longer than that
 }

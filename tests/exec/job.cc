@@ -216,7 +216,7 @@ std::vector<std::byte> JobRank::result(size_t index) {
 // The test has windows and transports of its own.
 std::string JobRank::find_unproven_target() const {
   for (const auto& program : programs_) {
-    if (!program->is_bound()) continue;  // a rank alone
+    if (!program->is_bound()) continue;  // never launched: this rank is alone
     lower::Target proven = verify::target_of(topology_, rank_, program->plan());
     for (lower::Reach& lane : proven.lanes) {
       const auto window = windows_.find(lane.peer);

@@ -90,7 +90,7 @@ class JobRank {
   [[nodiscard]] uint64_t bytes_sent() const { return executor_->bytes_sent(); }
   /// So far, in the order in which they were told. Nobody drives meanwhile.
   [[nodiscard]] const std::vector<TimedCall>& timed() const { return timed_; }
-  /// That a host made so far, beside fake devices.
+  /// Copies by the host so far, if there are fake devices.
   [[nodiscard]] uint64_t copies() const { return copies_.load(); }
 
  private:
@@ -131,8 +131,8 @@ class Job {
   explicit Job(JobOptions options);
   ~Job();
   [[nodiscard]] const Status& opened() const { return opened_; }
-  /// Runs the cases, all enqueued before the first is waited for, and checks every rank's result.
-  /// "" or what was wrong.
+  /// Enqueues all cases, then waits for them, and checks every rank's result. Returns "" or the
+  /// error.
   std::string run(const std::vector<fake::Case>& tests);
   /// Sets the deadline of operations that are enqueued from now on.
   void set_deadline(Duration deadline) { options_.deadline = deadline; }

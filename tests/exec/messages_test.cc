@@ -43,7 +43,7 @@ struct Letter {
     return contents;
   }
 };
-using Round = std::vector<Letter>;  // what one call of each rank exchanges
+using Round = std::vector<Letter>;  // the messages of one call of each rank
 
 class Rank {
  public:
@@ -80,7 +80,7 @@ class Rank {
     engine_.reset();
   }
 
-  /// As the transports of exec::Job.
+  /// Returns the same as the transports of exec::Job.
   [[nodiscard]] bool is_direct(int peer) const {
     return !is_fake_ || (reach_devices_ && (rank_ + peer) % 2 == 0);
   }
@@ -272,7 +272,7 @@ struct Ranks {
       }
     });
   }
-  // As two ranks agree on it in a job.
+  // Lets both ends agree on the first message of the library, as two ranks of a job do.
   void agree(int from, int to) {
     exec::Route &sender = (*this)[from].route(to, true), &receiver = (*this)[to].route(from, false);
     const uint64_t sent = sender.propose();
@@ -370,7 +370,7 @@ void check_disagreement(Ranks& ranks, bool streamed) {
   }
 }
 
-// ThreadSanitizer is slow, and sees in a few what there is to see of threads.
+// ThreadSanitizer is slow, and a few cases are enough for it.
 constexpr uint64_t kMessageJobs = 30;
 #if defined(HETCCL_UNDER_TSAN)
 constexpr uint64_t kOneIn = 3;

@@ -12,7 +12,7 @@
 namespace hetccl::exec {
 namespace {
 
-// Counts what it knows, and copies as a card that reaches the fake device's memory does.
+// Counts registered memory. Copies as a card that reaches the fake device's memory does.
 class Cards final : public transport::Transport {
  public:
   explicit Cards(const fake::FakeDevice* device = nullptr) : device_(device) {}
@@ -75,7 +75,7 @@ TEST_CASE("memory is registered once, and anew where another allocation lies at 
   Holds holds;
   CHECK(memory.hold(second, 10'000, holds));
   CHECK(cards.asked == 2);
-  if (second == first) CHECK(cards.known.size() == 2);  // a call still holds what it began with
+  if (second == first) CHECK(cards.known.size() == 2);  // a call holds the first one
   held.clear();
   CHECK(cards.known.contains(static_cast<std::byte*>(second)));
   device->free(second);

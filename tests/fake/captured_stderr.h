@@ -39,7 +39,7 @@ class CapturedStderr {
   const int memory_, saved_;
 };
 
-/// Runs `body` with stderr going into memory, and returns what came.
+/// Runs `body` with stderr going into memory. Returns its output.
 inline std::string stderr_of(const std::function<void()>& body) {
   const CapturedStderr captured;
   body();

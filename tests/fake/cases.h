@@ -16,7 +16,7 @@ struct Case {
   Signature signature;
   bool in_place = false;
   std::vector<std::string> labels;  ///< the cluster of each rank
-  uint64_t seed = 0;                ///< of the blocks' lengths where they are uneven
+  uint64_t seed = 0;                ///< of the blocks' lengths if they are uneven
   uint64_t max_count = 0;           ///< of one such block
 
   [[nodiscard]] int n_ranks() const { return static_cast<int>(labels.size()); }
@@ -31,7 +31,7 @@ Case random_case(std::mt19937_64& random, std::vector<std::string> labels, uint6
 /// card.
 std::vector<topology::RankInfo> infos_of(const std::vector<std::string>& labels);
 
-/// The elements that go from `from` to `to`: of reductions, `to`'s part of what `from` has.
+/// Returns how many elements go from `from` to `to`; for reductions, the length of `to`'s part.
 uint64_t block_length(const Case& test, int from, int to);
 /// The lengths of the blocks that `rank` passes and gets, one after the other in its buffers.
 std::vector<uint64_t> send_counts(const Case& test, int rank);

@@ -28,7 +28,7 @@ class DeviceMemory {
   [[nodiscard]] std::byte* alias(const void* address) const;
 
  private:
-  std::byte* device_ = nullptr;  // PROT_NONE: what users hold
+  std::byte* device_ = nullptr;  // PROT_NONE: the addresses that users hold
   std::byte* alias_ = nullptr;   // the same pages, readable and writable
   size_t bytes_ = 0;
   std::mutex mutex_;

@@ -25,7 +25,7 @@ std::map<uintptr_t, std::pair<size_t, int>> blocks;  // bytes, and whose
 
 }  // namespace
 
-/// How often the driver was initialised is the test's to look at.
+/// Lets tests see whether the driver was initialised.
 extern "C" bool fake_initialised() {
   return initialised;
 }

@@ -38,16 +38,16 @@ void* map_address(void* memory, const void* address) {
   std::abort();
 }
 
-// The lock that calls of a driver take, and what is known of them.
+// The lock that calls of a driver take, with checks of who calls.
 class Driver {
  public:
   using Where = std::source_location;
-  // By each call.
+  // Called by each call.
   static void enter(Where where = Where::current()) {
     if (progress::Engine::drives())
       die("called by a thread that drives an engine", where.function_name());
   }
-  // By each that makes or ends something.
+  // Called by each call that makes or ends something.
   void pass(Where where = Where::current()) {
     enter(where);
     waiting_.fetch_add(1);
@@ -77,7 +77,7 @@ class Driver {
 
 class FakeStream;
 
-// The streams of a device, so that all of them can be looked at.
+// The streams of a device, for checks of all of them.
 class StreamSet {
  public:
   void add(const FakeStream& stream) {
@@ -148,7 +148,7 @@ class FakeStream : public Stream {
   std::mt19937_64 random_;
   int max_delay_us_;
   std::atomic<bool> closing_{false};
-  std::atomic<bool> unwinding_{false};  // a check has failed: nobody will do what this waits for
+  std::atomic<bool> unwinding_{false};  // a check has failed: what this waits for never comes
   std::thread thread_;                  // last: it uses all of the above
 };
 

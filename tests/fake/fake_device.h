@@ -54,7 +54,7 @@ class FakeDevice : public device::Device {
   /// An address through which a transport can reach the device's memory; other memory is returned
   /// unchanged.
   [[nodiscard]] virtual void* reach(void* memory) const = 0;
-  /// Whether all streams say that they record a graph; what is enqueued runs all the same.
+  /// Sets whether all streams report that they record a graph. Enqueued work runs all the same.
   virtual void set_capturing(bool capturing) = 0;
   [[nodiscard]] virtual FakeCalls calls() const = 0;
   /// Frees as cudaFree does: holds the driver's lock until all streams are empty. (`free` itself

@@ -28,8 +28,8 @@ class FakeNccl {
   int version_code = 22'800;
   int min_blocks = 0, max_blocks = 0;  ///< that the last init with a config asked for
   std::function<void()> on_abort;      ///< once calls do not wait any more
-  /// How many channels the last collective was asked to take; 0: none said. Ring, simple is all
-  /// that the fake can do, at any number of them.
+  /// The number of channels that the last collective was asked to take; 0 if none. The fake can
+  /// only do ring, simple, with any number of channels.
   int channels = 0;
   bool registers = true;            ///< memory; as NCCL does not where NCCL_LOCAL_REGISTER=0 is set
   std::atomic<bool> blocks{false};  ///< all-reduces and sends wait for an abort, as for lost ranks
@@ -114,7 +114,7 @@ class FakeNccl {
     api.destroy_op = [this](int op, void*) { return note("destroy_op", {num(op)}); };
   }
 
-  // As NCCL does for each of its collectives.
+  // Asks the tuner, as NCCL does for each of its collectives.
   void ask(const std::string& call) {
     static const std::map<std::string, int> kFunctions = {{"broadcast", 0},
                                                           {"reduce", 1},

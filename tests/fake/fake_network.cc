@@ -150,7 +150,7 @@ class NetworkTransport : public Transport {
 
   Network& network_;
   int rank_;
-  std::mutex mutex_;  // guards what follows: connects are begun while others drive
+  std::mutex mutex_;  // guards the members below: connects begin while others drive
   std::vector<std::shared_ptr<Wire>> wires_;
 };
 

@@ -157,7 +157,7 @@ abi::Mr* make_region(abi::Pd* pd, void* address, size_t bytes, int access) {
   return mr;
 }
 
-// Pages that nobody may touch, a device's, cannot be pinned.
+// Pages of a device, which the host may not touch, cannot be pinned.
 bool is_mapped(const void* address) {
   std::byte byte{};
   iovec local{&byte, 1}, remote{const_cast<void*>(address), 1};
@@ -252,7 +252,7 @@ void take_back(int fd, size_t events) {
   for (uint64_t one = 0; events > 0; --events) (void)!::read(fd, &one, sizeof one);
 }
 
-// Events that nobody acknowledges would hold a device's call up for ever.
+// An event that is not acknowledged would block a call of the device for ever.
 int destroy_cq(abi::Cq* cq) {
   const Lock lock(state().mutex);
   auto* queue = static_cast<Queue*>(cq);

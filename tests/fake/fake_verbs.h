@@ -18,20 +18,20 @@ namespace hetccl::fake {
 /// The behaviour of the fabric, for all devices. Set before a transport is made, read afterwards.
 struct VerbsFabric {
   std::vector<std::string> devices = {"fake0"};
-  std::vector<std::string> folders{};  ///< theirs in sysfs; none where there are fewer
+  std::vector<std::string> folders{};  ///< the devices' in sysfs; a device beyond the list has none
   int ports = 1;                       ///< of each device; port p of device d has 10.0.d.p
   uint8_t link = transport::verbs::abi::kLinkEthernet;
   int port_state = transport::verbs::abi::kPortActive;
   /// Entries of a port's table: link-local, version 1 over IPv4, version 2 over IPv4.
   int gids = 3;
-  /// Changes what is said of a port ("fake0:1"). Calls nothing of the fabric.
+  /// Changes the attributes of a port ("fake0:1"). Must not call the fabric.
   std::function<void(const std::string& port, transport::verbs::abi::PortAttr&)> adjust;
   uint32_t inline_bytes = 220;  ///< that a queue pair takes at most
   /// Bytes move, and sends complete, fewer polls late than this; 0: at the next one.
   uint32_t late = 0;
-  /// Whether the requests of a queue pair, of which the next is of that kind, stay where they are.
+  /// Returns whether the queue pair keeps its requests, the next of which has this opcode.
   std::function<bool(uint32_t number, int opcode)> holds;
-  bool holds_sends = false;    ///< what has arrived completes at its sender once this is false
+  bool holds_sends = false;    ///< sends that have arrived complete once this is false
   int fail_registrations = 0;  ///< so many chunks find no memory to lock, though others end
   size_t lockable = SIZE_MAX;  ///< bytes that may be registered in a protection domain
   bool dmabufs = true;         ///< whether devices register them

@@ -11,7 +11,7 @@
 namespace hetccl::fake::rdma {
 namespace {
 
-// Statuses that hetccl tells apart by their text alone.
+// Statuses that hetccl distinguishes only by their text.
 enum : int { kLocalLength = 1, kLocalProtection = 4, kRemoteRequest = 9, kRemoteAccess = 10 };
 
 void ring(int fd) {
@@ -56,7 +56,7 @@ void complete_receive(Pair& pair, abi::Wc arrival, int status) {
   complete(pair.receive_cq, arrival, false);
 }
 
-// A pair in error flushes what is posted, and what will be.
+// A pair in error flushes all requests, posted before or later.
 void break_pair(Pair& pair) {
   pair.attr.state = abi::kQpError;
   for (const Request& request : std::exchange(pair.requests, {}))
@@ -296,7 +296,7 @@ int poll_cq(abi::Cq* cq, int n, abi::Wc* into) {
   return got;
 }
 
-// Whatever is late comes as soon as it is asked for.
+// Makes an event at once if requests are under way: the poll after it moves them.
 int req_notify_cq(abi::Cq* cq, int) {
   const Lock lock(state().mutex);
   ++state().fabric.arms;

@@ -1,5 +1,4 @@
-// A cluster's communicator that passes every call on to a real one. Fakes override what they
-// change.
+// A cluster's communicator that passes every call on to a real one. Fakes override some calls.
 #pragma once
 
 #include <memory>

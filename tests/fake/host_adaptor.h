@@ -11,7 +11,7 @@ const hetcclAdaptorTable& host_adaptor();
 /// A device whose calls may not be called.
 hetcclDeviceAdaptor device_of_stubs(const char* name);
 
-/// A table of that library alone.
+/// Returns a table with only that library.
 hetcclAdaptorTable table_of(const hetcclLibraryAdaptor* library);
 
 /// Calls fail from now on, or no more, as if the library had lost a rank.

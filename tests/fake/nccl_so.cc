@@ -1,5 +1,5 @@
-// A library with NCCL's symbols that says it is of version FAKE_NCCL_VERSION, for tests of what is
-// found in it. Its calls do nothing.
+// A library with NCCL's symbols that reports version FAKE_NCCL_VERSION, for tests of loading. Its
+// calls do nothing.
 #define CALL(name)        \
   extern "C" int name() { \
     return 0;             \

@@ -44,7 +44,7 @@ struct NetPlugin {
   std::atomic<uint64_t> tests{0}, sent_bytes{0};
   std::atomic<uint64_t> gpu_bytes{0};  ///< moved from or to memory of GPUs
   std::atomic<uint64_t> registered{0}, flushes{0};
-  std::atomic<uint64_t> violations{0};   ///< of the interface, by who calls it
+  std::atomic<uint64_t> violations{0};   ///< of the interface, by its caller
   std::atomic<uint64_t> interrupted{0};  ///< connections closed under a request
   std::atomic<int64_t> comms{0}, regions{0}, requests{0}, most_requests{0};
   std::atomic<int> last_port{0};       ///< of the last listener

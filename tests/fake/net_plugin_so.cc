@@ -42,7 +42,7 @@ struct Request {
   void* region = nullptr;
   uint32_t late = 0;
   bool complete = false;
-  std::vector<char> held;  // what arrived and is not seen yet
+  std::vector<char> held;  // arrived, and not visible yet
   char* seen_at = nullptr;
 };
 

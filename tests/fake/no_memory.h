@@ -1,5 +1,5 @@
-// Memory that runs out at a chosen allocation, of this thread or of those of a name. To be included
-// by one file of a test program: it replaces operator new there.
+// Memory that runs out at a chosen allocation of this thread, or of the threads with a name.
+// Include it in one file of a test program only: it replaces operator new there.
 #pragma once
 
 #include <sys/prctl.h>
@@ -31,7 +31,7 @@ class NoMemory {
   }
   NoMemory(const NoMemory&) = delete;
   NoMemory& operator=(const NoMemory&) = delete;
-  /// How many were made so far.
+  /// Returns how many allocations were made so far.
   [[nodiscard]] static int64_t made() { return count.load(); }
 
   /// Called first by operator new.

@@ -1,12 +1,12 @@
-// The process can start no threads: none has room for its stack. Real, so that what is tested is
-// what the system answers.
+// Lets the process start no threads, because none has room for its stack. The failure is real, so
+// tests see the system's own error.
 #pragma once
 
 #include <pthread.h>
 
 namespace hetccl::fake {
 
-/// For as long as it lives. One at a time.
+/// No thread starts while this lives. One at a time.
 class NoThreads {
  public:
   NoThreads() {

@@ -1,4 +1,4 @@
-// A fake session, of which a test says what becomes of the notes that its rank tells.
+// A fake session. A test decides the fate of the notes that its rank sends.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,8 @@ inline constexpr int64_t kHangMs = 120'000;
 /// Seconds after which a forked process ends itself: none outlives a broken test.
 inline constexpr unsigned kAlarm = 240;
 
-/// How many times slower this machine is than a quiet one: HETCCL_TEST_PATIENCE, at least 1.
+/// Returns how many times slower this machine is than a quiet one: HETCCL_TEST_PATIENCE, at least
+/// 1.
 inline double patience() {
   static const double factor = [] {
     const char* text = std::getenv("HETCCL_TEST_PATIENCE");

@@ -37,7 +37,7 @@ struct ReductionCase {
   uint64_t first_element = 0;
   Operand residual{};  ///< empty: none
 
-  /// As base/reduce.h takes it, but for where its operands are.
+  /// Returns it as base/reduce.h takes it, without the operands' addresses.
   [[nodiscard]] Reduction reduction() const {
     Reduction r;
     r.n_srcs = static_cast<int>(srcs.size());

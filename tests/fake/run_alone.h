@@ -1,4 +1,4 @@
-// For tests that need a process in which nothing is loaded yet.
+// Runs tests that need a process in which nothing is loaded yet.
 #pragma once
 
 #include <sys/wait.h>

@@ -1,5 +1,4 @@
-// Which cases of a large set a run makes: a seeded sample in `make test`, all of them in `make
-// soak`.
+// Chooses the cases of a large set for a run: a seeded sample in `make test`, all in `make soak`.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +43,9 @@ inline bool is_sampled(uint64_t index, uint64_t one_in) {
   return (index + random() % one_in) % one_in < scale();
 }
 
-/// The seeds of random cases that this run makes: a sample of 1 to `all`, as `is_sampled` says, and
-/// seeds beyond where HETCCL_TEST_SCALE is more than `one_in`. HETCCL_TEST_SEED: that one alone.
+/// Returns the seeds of the random cases that this run makes: a sample of 1 to `all`, as
+/// `is_sampled` chooses; more seeds if HETCCL_TEST_SCALE exceeds `one_in`; only HETCCL_TEST_SEED,
+/// if it is set.
 inline std::vector<uint64_t> sampled_seeds(uint64_t all, uint64_t one_in = 1) {
   if (const uint64_t only = number_from("HETCCL_TEST_SEED", 0); only != 0) return {only};
   std::vector<uint64_t> seeds;

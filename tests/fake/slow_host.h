@@ -1,5 +1,5 @@
-// The host device, whose copies begin late, as does work behind flags: for what must not run ahead
-// of them, where real work nearly always wins. It counts its copies.
+// A host device on which copies, and work after flags, begin late. Tests use it for calls that must
+// not overtake such work, which would nearly always be in time on the real host. Counts its copies.
 #pragma once
 
 #include <atomic>

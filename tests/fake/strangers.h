@@ -1,5 +1,5 @@
-// Strangers on the network: a flood of connections that never prove themselves, from as many
-// addresses as 127.0.0.0/8 has, and an impostor who answers where somebody else is expected.
+// Strangers on the network: a flood of connections that never prove themselves, from all addresses
+// of 127.0.0.0/8, and an impostor at another's address.
 #pragma once
 
 #include <arpa/inet.h>
@@ -96,8 +96,8 @@ class Flood {
   std::thread thread_;
 };
 
-/// Listens on loopback. Gives its first visitors one of `answers` each, as a stranger would who has
-/// taken the port, and passes all others on to `behind`.
+/// Listens on loopback. Gives its first visitors one of `answers` each, as a stranger at that port
+/// would, and passes all others on to `behind`.
 class Impostor {
  public:
   Impostor(const net::SocketAddress& behind, std::vector<Words> answers)
@@ -111,7 +111,7 @@ class Impostor {
   Impostor(const Impostor&) = delete;
   Impostor& operator=(const Impostor&) = delete;
   [[nodiscard]] net::SocketAddress address() const { return behind_.with_port(listener_.port); }
-  /// How many it has answered itself.
+  /// Returns how many visitors it has answered itself.
   [[nodiscard]] size_t answered() const { return answered_; }
 
  private:

@@ -15,7 +15,7 @@
 
 namespace hetccl::fake {
 
-/// Runs a body, and keeps what it throws: a failed REQUIRE, or an exception. Joins at its end.
+/// Runs a body, and keeps its exception, such as a failed REQUIRE. Joins at its end.
 class Thread {
  public:
   Thread() = default;
@@ -40,7 +40,7 @@ class Thread {
   }
 
   [[nodiscard]] bool joinable() const { return thread_.joinable(); }
-  /// Waits for its end; throws here what the body has thrown.
+  /// Waits for the body's end, and rethrows its exception here.
   void join() {
     thread_.join();
     if (*failure_) std::rethrow_exception(std::exchange(*failure_, nullptr));
@@ -51,9 +51,9 @@ class Thread {
   std::thread thread_;
 };
 
-/// Runs `body(0)` to `body(n_ranks - 1)`, each on a thread, and waits for all; then throws what the
-/// first of them has thrown. `give_up(rank)` runs on the thread of a rank that has thrown, at once:
-/// it may end what other ranks wait for.
+/// Runs `body(0)` to `body(n_ranks - 1)`, each on a thread, and waits for all. Then rethrows the
+/// exception of the first that threw. `give_up(rank)` runs at once on the thread of a rank that has
+/// thrown; it may end the waits of other ranks.
 inline void on_all_ranks(int n_ranks, const std::function<void(int)>& body,
                          const std::function<void(int)>& give_up = nullptr) {
   std::mutex mutex;

@@ -1,5 +1,5 @@
-// A library's communicator that can be told how to run its sums, and takes longer or less long for
-// it; what it was told in each call, on all ranks of this process.
+// A library's communicator that takes a tactic for its sums, which decides how long they take.
+// Records the tactic of each call, on all ranks of this process.
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,7 @@ struct TransportFaults {
   bool connects_nothing = false;
   bool hangs = false;          ///< `connect` waits whatever hetccl says, for 600 ms
   bool throws = false;         ///< `connect`
-  bool takes_anybody = false;  ///< whoever calls `connect` meets whoever else does
+  bool takes_anybody = false;  ///< any two calls of `connect` meet, whatever their ids
   bool overcounts = false;     ///< `completed` counts more than was posted
   bool spoils = false;         ///< a byte of each message of 96 bytes
   bool no_descriptor = false;
@@ -26,7 +26,7 @@ void set_transport_faults(const TransportFaults& faults);
 /// "fake", version "1", of one host and of several. Lives as long as the process.
 const hetcclAdaptorTable& transport_adaptor();
 
-/// How many transports and channels have not been destroyed and closed.
+/// Return how many transports and channels are open.
 int open_transports();
 int open_channels();
 

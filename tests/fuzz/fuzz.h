@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-/// One input, from anybody: must neither crash nor break what the target requires of its parser.
+/// One input from a stranger. Must neither crash nor break the target's requirements on its parser.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace hetccl::fuzz {
@@ -31,7 +31,7 @@ inline void require(bool holds, const char* promise) {
   std::abort();
 }
 
-/// Takes an input apart; what is not there reads as nothing.
+/// Takes an input apart. Reads beyond its end return nothing.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : rest_(data, size) {}

@@ -1,5 +1,5 @@
-// Both ends of the handshake, and TLS after it, against an end that says anything: without the key
-// nobody passes.
+// Both ends of the handshake, and of TLS after it, against a peer that sends anything: without the
+// key it never passes.
 #include <sys/socket.h>
 
 #include "fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// Random calls of a topology: what is called, how it is cut, all ranks' plans.
+// Random calls of a topology: the call, its slices, and all ranks' plans.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// A GPU as a device: what the contract does not ask of every device.
+// A GPU as a device: properties that the contract does not ask of every device.
 #include <doctest/doctest.h>
 
 #include <atomic>

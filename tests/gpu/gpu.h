@@ -19,9 +19,9 @@ bool adaptor_reduces(DataType type, RedOp op);
 /// A vendor's runtime, of the first vendor unless given. Null without a GPU. HETCCL_TEST_GPU=1,
 /// which tools/gpu-test sets, makes that a failure.
 std::shared_ptr<const device::gpu::Api> runtime(const std::string& vendor = vendors().front());
-/// How many GPUs there are.
+/// Returns how many GPUs there are.
 int count();
-/// Whether the tests of all devices run on GPUs alone.
+/// Returns whether the tests of all devices run on GPUs only.
 bool wanted();
 /// The first vendor's. NVRTC: HETCCL_TEST_NVRTC, the tree's own .venv, or as hetccl finds it; null
 /// without one.

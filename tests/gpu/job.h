@@ -31,7 +31,7 @@ class Job {
   /// A failure to form it fails the test. `gpus` replaces the GPUs' runtime.
   Job(const std::vector<Place>& places, const Config& config,
       const std::shared_ptr<const device::gpu::Api>& gpus = nullptr, const Change& change = {});
-  /// The part of this process, which is `rank` alone.
+  /// Makes only this process's part, which is `rank`.
   Job(const std::vector<Place>& places, const Config& config, int rank,
       const bootstrap::UniqueId& id, const std::shared_ptr<const device::gpu::Api>& gpus = nullptr);
   ~Job();
@@ -39,11 +39,12 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   [[nodiscard]] int n() const { return n_; }
-  /// Runs `test` on all ranks that are here, each in its device's memory; "" or what was wrong.
+  /// Runs `test` on all ranks of this process, each in its device's memory. Returns "" or the
+  /// error.
   std::string run(const fake::Case& test);
-  /// The same of messages, each rank's in one call.
+  /// Runs messages, each rank's in one call. Returns "" or the error.
   std::string run(const std::vector<Letter>& letters);
-  /// `body` on each rank's thread.
+  /// Runs `body` on each rank's thread.
   void on_all(const std::function<void(int rank, comm::Communicator& communicator,
                                        device::Device& device, device::Stream& stream)>& body);
 

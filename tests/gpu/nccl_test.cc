@@ -59,7 +59,7 @@ struct Rank {
   }
 };
 
-// `body` on every GPU; false where there is none.
+// Runs `body` on every GPU. Returns false if there is none.
 bool run_ranks(int n_ranks, const std::function<void(Rank&)>& body) {
   static const Config config = Config::from_environment().value();
   static const Log log{LogLevel::Warn};
@@ -135,7 +135,7 @@ bool lacks_alone(RedOp op, DataType type, int n) {
   return n == 1 && fp8 && (op == RedOp::Avg || op == RedOp::PreMulSum);
 }
 
-// Averages of whole numbers are exact in all types where there are 1, 2 or 4 ranks.
+// Averages of whole numbers are exact in all types if there are 1, 2 or 4 ranks.
 bool exact(RedOp op, DataType type, int n) {
   if (op != RedOp::Avg) return true;
   const bool whole = type < DataType::Float16;
@@ -305,7 +305,7 @@ TEST_CASE("init does not wait for a missing rank beyond its deadline") {
   static const Config config = Config::from_environment().value();
   static const Log log;
   static const comm::GpuRow& row = row_of(vendors().front());
-  // Never destroyed: NCCL keeps the attempt's thread, and with it what it uses.
+  // Never destroyed, because NCCL keeps the attempt's thread, which uses it.
   auto* gpus = new comm::Gpus(row, config, log);
   auto* device = gpus->device(vendors().front() + ":0").value();
   auto* library = gpus->library(*device).value();

@@ -1,4 +1,4 @@
-// Which devices a Runtime has.
+// The devices that a Runtime has.
 #include "comm/runtime.h"
 
 #include <doctest/doctest.h>

@@ -219,7 +219,7 @@ std::map<std::string, Collective> collectives() {
       nullptr,
       "none",
       "-1"};
-  // As nccl-tests: in groups of messages.
+  // Sends in groups of messages, as nccl-tests does.
   all["alltoall"] = {
       true,
       true,

@@ -36,7 +36,7 @@ FakeComm* fake(ncclComm_t comm) {
 
 extern "C" {
 
-/// How often it was called.
+/// Returns how often the function was called.
 int fake_calls(const char* name) {
   const std::lock_guard lock(mutex);
   return calls[name];
@@ -73,7 +73,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int n_ranks, ncclUniqueId 
       blocking != nullptr ? *blocking != '0' : config == nullptr || config->blocking != 0;
   return waits ? ncclSuccess : ncclInProgress;
 }
-// As the real one does, by public names.
+// Calls itself by public names, as the real one does.
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int n_ranks, ncclUniqueId id, int rank) {
   return ncclCommInitRankConfig(comm, n_ranks, id, rank, nullptr);
 }
@@ -120,7 +120,7 @@ ncclResult_t ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, nccl
                            ncclStream_t) {
   return note("ncclBroadcast");
 }
-// As the real one does, by the public name.
+// Calls itself by the public name, as the real one does.
 ncclResult_t ncclBcast(void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                        ncclStream_t stream) {
   note("ncclBcast");

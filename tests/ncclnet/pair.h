@@ -60,7 +60,8 @@ struct Pair {
     until([&] { return channels[1]->recvs_completed() == 1; });
     CHECK(received == sent);
   }
-  // A message of so many bytes from rank 0 to rank 1: what rank `told`'s channel fails with.
+  // Sends a message of so many bytes from rank 0 to rank 1. Returns the failure of rank `told`'s
+  // channel.
   Status failure_of(int told, size_t bytes) {
     sent.assign(bytes, 3);
     received.assign(bytes, 0);

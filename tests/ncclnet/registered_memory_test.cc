@@ -167,7 +167,7 @@ TEST_CASE("connections of a device with itself count towards its limit") {
     pair.until([&] { return !pair.channels[1]->status().ok(); });
     CHECK(pair.channels[1]->status().message().find(limit) != std::string::npos);
     pair.channels[1]->close();
-    CHECK(known(0).ok());  // what has ended is given back
+    CHECK(known(0).ok());  // registrations whose uses have ended are given back
   }
   fake::check_clean(plugin);
 }

@@ -1,4 +1,4 @@
-// Doors of the control plane: who knocks, with what, and who may not.
+// Doors of the control plane: knocks, their contents, and refusals.
 #include <doctest/doctest.h>
 
 #include <atomic>

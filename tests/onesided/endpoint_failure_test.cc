@@ -1,4 +1,4 @@
-// Endpoints and what goes wrong: regions that are gone, peers that leave, calls that are cancelled.
+// Failures of endpoints: regions that are gone, peers that leave, calls that are cancelled.
 #include <doctest/doctest.h>
 
 #include <thread>
@@ -136,7 +136,7 @@ TEST_CASE("the end of a peer ends its transfers by name, and its memory is free"
       CHECK_MESSAGE(says(status, "\"decode\""), status.message());
     }
     CHECK(prefill->remove_region(own.region, fake::kHangMs).ok());
-    const TimePoint end = soon();  // what the peer has said last is read for a moment
+    const TimePoint end = soon();  // the peer's last bytes are read for a moment
     while (prefill->peer(peer).value().gone.ok() && steady_clock().now() < end)
       std::this_thread::yield();
     CHECK(says(prefill->notify(peer, {}), "\"decode\""));

@@ -1,4 +1,4 @@
-// Frames, metadata and greetings: what is made is read, and nothing else is.
+// Frames, metadata and greetings: decoders read everything that encoders make, and nothing else.
 #include "onesided/protocol.h"
 
 #include <doctest/doctest.h>

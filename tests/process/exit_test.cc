@@ -49,7 +49,7 @@ int fork_child(bool by_exit) {
   return waitpid(child, &status, 0) == child ? status : -1;
 }
 
-// Reduces until something fails, and tells what.
+// Reduces until a call fails, and reports the error.
 Report reduce_until_failure(hetcclComm_t comm) {
   std::vector<float> data(1000, 1);
   while (sum(data, comm) == hetcclSuccess) {
@@ -136,7 +136,7 @@ TEST_CASE("exit() while others go on is an error that names the rank") {
 TEST_CASE("exit() ends all communicators at once, though their peer has stopped") {
   constexpr int kCommunicators = 8;
   const Settings settings(
-      {{"HETCCL_LIVENESS_MS", std::to_string(60'000)}});  // nobody is lost meanwhile
+      {{"HETCCL_LIVENESS_MS", std::to_string(60'000)}});  // no rank is lost meanwhile
   const auto begin = steady_clock::now();
   ForkedRanks ranks(2, [](Rank& rank) -> Report {
     hetcclComm_t first = join(rank, rank.rank == 0 ? "A" : "B");
@@ -225,7 +225,7 @@ TEST_CASE("after a failure the same process forms a communicator that works") {
     std::vector<float> data(rank.rank == 2 ? 999U : 1000U, 1);
     if (sum(data, comm) != hetcclInvalidUsage) return "no failure";
     if (hetcclCommDestroy(comm) != hetcclInvalidUsage) return "destroy";
-    // Each alone this time: an id of its own.
+    // Each rank is alone this time, with an id of its own.
     hetcclUniqueId id;
     if (hetcclGetUniqueId(&id) != hetcclSuccess) return hetcclGetLastError(nullptr);
     if (hetcclCommInitRank(&comm, 1, id, 0) != hetcclSuccess) return hetcclGetLastError(nullptr);

@@ -51,7 +51,7 @@ ForkedRanks::ForkedRanks(int n, const Body& body) {
   for (int r = 0; r < n; ++r) id_pipes.push_back(make_pipe());
   for (int r = 0; r < n; ++r) {
     const Pipe ready = make_pipe(), report = make_pipe();
-    std::fflush(nullptr);  // or a rank that exits prints what is buffered once more
+    std::fflush(nullptr);  // or a rank that exits prints the buffered text again
     const pid_t pid = fork();
     if (pid == 0) {
       alarm(fake::kAlarm);  // no rank outlives a broken test

@@ -28,7 +28,7 @@ struct Rank {
   std::function<void()> ready;
 };
 
-/// Sets variables for ranks that are forked meanwhile, and puts back what stood before.
+/// Sets variables for ranks that are forked while this lives; then restores the old values.
 class Settings {
  public:
   explicit Settings(const std::map<std::string, std::string>& values) {
@@ -58,7 +58,7 @@ class ForkedRanks {
   using Body = std::function<Report(Rank&)>;
   /// Forks `n` ranks; rank 0 makes the unique id. This process must not have used hetccl before.
   ForkedRanks(int n, const Body& body);
-  /// Kills whoever is left.
+  /// Kills the ranks that still run.
   ~ForkedRanks();
 
   /// Waits until every rank has called `ready`; false after a hang.

@@ -50,7 +50,7 @@ Report sum_matches(Rank& rank, hetcclComm_t comm, size_t count) {
   return "ok";
 }
 
-// Reduces until something fails; tells what, and how long the last call took.
+// Reduces until a call fails. Reports the error, and how long the last call took.
 Report reduce_until_failure(Rank& rank, const char* const* layout) {
   hetcclComm_t comm = join(rank, layout[rank.rank]);
   std::vector<float> data(1 << 18);

@@ -1,4 +1,4 @@
-"""A page in headless Chromium: what it holds once it is drawn, and a picture of it."""
+"""A page in headless Chromium: its contents once it is drawn, and a picture of it."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ _POLICY = (
 
 
 def browser():
-    """The program; skips the test, loudly, where there is none."""
+    """Returns the program. Skips the test, loudly, if there is none."""
     for name in _NAMES:
         found = shutil.which(name)
         if found:

@@ -69,7 +69,7 @@ class Command:
 
 
 def run(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    """How `hetccl ARGUMENTS` ends."""
+    """Runs `hetccl ARGUMENTS`, and returns its status and output."""
     return Command(*arguments, **options).finish()
 
 

@@ -20,7 +20,9 @@ _KEPT = ROOT / "build/compiled"
 
 
 def _digest(command: list[str]) -> str:
-    """Differs where the command, a source or a header beside it, or one of hetccl's differs."""
+    """Returns a digest that differs if the command, a source or a header beside it, or one of
+    hetccl's differs.
+    """
     digest = hashlib.sha256()
     headers = set((ROOT / "include").rglob("*.h"))
     for argument in command:

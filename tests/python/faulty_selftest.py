@@ -36,7 +36,9 @@ class Faulty(Communicator):
 
 
 def sow(fault, found):
-    """Makes the ranks of this process's self tests faulty, which need not look what there is."""
+    """Makes the ranks of this process's self tests faulty. They need not look for the machine's
+    devices.
+    """
     Faulty.fault = fault
     rank.Communicator = Faulty
     know(found)

@@ -1,4 +1,4 @@
-"""How long tests wait and how much of a matrix they run. The environment decides.
+"""Decides by the environment how long tests wait, and how much of a matrix they run.
 
 HETCCL_TEST_PATIENCE (1 or more) says how many times slower than usual this machine is; tools/test
 measures it. HETCCL_TEST_SCALE (10 or more) runs matrices whole, as `make soak` does.

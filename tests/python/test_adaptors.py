@@ -1,4 +1,4 @@
-"""Adaptors (hetccl/adaptor.h): those by real MPIs and by Intel oneCCL, and what is refused."""
+"""Adaptors (hetccl/adaptor.h): those over real MPIs and over Intel oneCCL, and refused ones."""
 
 from __future__ import annotations
 

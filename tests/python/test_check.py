@@ -46,7 +46,7 @@ class Job:
         self.page = folder / "page.html"
 
     def finish(self):
-        """The exit status of rank 0, what it found, and what the others have said."""
+        """Returns rank 0's exit status and findings, and the others' output."""
         ends = [rank.communicate(timeout=HANG) for rank in self.ranks]
         assert ends[0][0], ends
         return self.ranks[0].returncode, json.loads(ends[0][0]), [end[1] for end in ends[1:]]
@@ -101,7 +101,7 @@ def test_another_version_is_named(forked_python, tmp_path):
 
 @needs_hosts
 def test_closed_ports_are_named(forked_python, tmp_path):
-    """Of a host that others dial, and of rank 0's, which nobody reaches."""
+    """The closed ports are those of a host that others dial, and those of rank 0's host."""
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     with EmulatedHosts(3, rate=None) as hosts, EmulatedHosts(2, rate=None) as others:

@@ -155,7 +155,7 @@ def conformance(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def conforms(
     conformance: Path, adaptor: Path, deadline: int = 60
 ) -> subprocess.CompletedProcess[str]:
-    """How the conformance of an adaptor ends."""
+    """Runs the conformance test of an adaptor, and returns its result."""
     return subprocess.run(
         [str(conformance), str(adaptor), str(deadline)],
         capture_output=True, text=True, timeout=HANG, check=False,

@@ -71,7 +71,9 @@ def train(model, loss_of, batch, steps, optimizer):
 
 
 def reference_of(name, module):
-    """What one process in double precision computes with the model and data of an example."""
+    """Returns the losses of one process, in double precision, with the model and data of an
+    example.
+    """
     batch, loss_of = module["make_batch"], module.get("loss_of")
     if name == "pipeline":
         model = torch.nn.Sequential(*module["make_stages"]()).double()

@@ -1,4 +1,4 @@
-"""Interpreters that end without a word, or fork: nobody hangs or crashes, peers are told."""
+"""Interpreters that end abruptly, or fork: no process hangs or crashes, and peers get an error."""
 
 import itertools
 import os

@@ -1,4 +1,6 @@
-"""Two hosts with a firewall between them: who waits says for whom, and nobody waits for long."""
+"""Two hosts with a firewall between them: the ranks that wait name each other, and none waits for
+long.
+"""
 
 import re
 import subprocess

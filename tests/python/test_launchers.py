@@ -1,4 +1,4 @@
-"""Ranks of mpirun, and of whoever speaks PMI, meet with no setting, file or address."""
+"""Ranks of mpirun, and of any launcher that speaks PMI, meet without a setting, file or address."""
 
 import ctypes
 import json

@@ -1,7 +1,7 @@
 """MPI programs with memory of AMD's GPUs, over a fake of HIP's runtime: no GPU is needed.
 
-The host cannot touch the fake's device memory, so whoever takes it for the host's crashes. Each GPU
-is a cluster alone, since there is no RCCL.
+The host cannot touch the fake's device memory, so code that takes it for host memory crashes. Each
+GPU is a cluster of its own, because there is no RCCL.
 """
 
 import json

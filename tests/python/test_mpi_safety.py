@@ -119,7 +119,7 @@ class Listener:
                     return
 
     def stop(self) -> bytes:
-        """Stops, and returns what was seen."""
+        """Stops, and returns the observations."""
         self._stop.set()
         self._thread.join()
         self._socket.close()

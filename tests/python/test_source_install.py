@@ -1,4 +1,5 @@
-"""Building from source: what is missing is named at once, and the terminal shows how far it is."""
+"""Building from source: all missing parts are named at once, and the terminal shows the progress.
+"""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Every collective of the torch backend against what torch computes in one process."""
+"""Every collective of the torch backend, compared with torch's results in one process."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""How the backend gets registered, and what a torch that does not fit does."""
+"""Registers the backend; refuses a torch that does not fit."""
 
 import shutil
 import subprocess

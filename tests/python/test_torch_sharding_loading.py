@@ -112,7 +112,7 @@ class Attack:
 
 
 def hostile(rank, size, path):
-    """A checkpoint that anybody may have written runs nothing on who loads it."""
+    """A checkpoint by a stranger runs no code on the rank that loads it."""
     import torch.distributed as dist
 
     sharded = fresh()

@@ -1,4 +1,4 @@
-"""All-reduce of sparse tensors: what Gloo computes, bit for bit."""
+"""All-reduce of sparse tensors: the same result as Gloo's, bit for bit."""
 
 from datetime import timedelta
 

@@ -50,7 +50,7 @@ def tune_while_calling(comm):
 
 
 def settled(comm):
-    """On rank 0: whether the large key's search is over."""
+    """Returns, on rank 0, whether the large key's search is over."""
     keys = comm.tuning().get("keys", [])
     return any(one["state"] == "settled" and one["trials"] for one in keys)
 

@@ -44,7 +44,7 @@ def commands():
 
 
 def unknown(words):
-    """What is wrong with a command of a step, or None."""
+    """Returns why a command of a step is unknown, or None."""
     if words[0] == "sudo":
         words = words[1:]
     program, *arguments = words

@@ -132,5 +132,5 @@ def vanish() -> None:
 
 
 def freeze() -> None:
-    """Stops, as under a debugger; whoever started it kills it in the end."""
+    """Stops, as under a debugger. The test kills it in the end."""
     os.kill(os.getpid(), signal.SIGSTOP)

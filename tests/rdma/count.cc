@@ -77,7 +77,7 @@ class Ranks {
     const bool first = transports_[0]->progress();
     return transports_[1]->progress() || first;
   }
-  // As the engine does after it has spun.
+  // Sleeps as the engine does after it has spun.
   void sleep() {
     for (auto& transport : transports_) transport->arm(true);
     pollfd waits[2];

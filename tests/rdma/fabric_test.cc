@@ -129,11 +129,11 @@ TEST_CASE("ranks use the ports nearest to their devices, rails or not, in turn a
   const auto two = ports({kSystem, kSwitch, kSwitch});
   CHECK(check(two, two, 4, 9) == Pair{1, 1});
   CHECK(check(two, two, 5, 9) == Pair{2, 2});
-  // Whose subnet the other end does not reach is no port, however near.
+  // A port whose subnet the other end does not reach is not used, however near it is.
   auto apart = ports({kSwitch, kSystem});
   apart[0].gid.raw[14] = 9;
   CHECK(check(apart, ports({kSystem, kSystem}), 0, 1)->first == 1);
-  // One that is slower is none, either.
+  // A slower port is not used, either.
   auto slow = ports({kSwitch, kSystem});
   slow[0].mbps = 25'000;
   CHECK(check(slow, ports({kSystem, kSystem}), 0, 1)->first == 1);

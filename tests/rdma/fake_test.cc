@@ -311,7 +311,7 @@ TEST_CASE("an event that a device, queue pair or completion queue has failed end
         transport->arm(true);
         while (transport->progress()) continue;
       }
-      fake::raise_verbs_event(10);  // of a port: nobody's end
+      fake::raise_verbs_event(10);  // a port's event, which ends no channel
       for (int i = 0; i < 200; ++i) pair.transports[0]->progress();
       CHECK(pair.channels[0]->status().ok());
       fake::raise_verbs_event(type);

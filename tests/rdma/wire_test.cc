@@ -225,7 +225,7 @@ std::vector<Fault> long_faults() {
   };
 }
 
-// Over the connection.
+// Faults over the connection.
 std::vector<Fault> goodbye_faults() {
   return {
       {"a second word that it receives, before goodbye",

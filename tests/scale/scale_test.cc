@@ -37,8 +37,7 @@ int n_ranks() {
 constexpr int kRanksPerHost = 8;
 constexpr int kClusters = 4;  // kinds of accelerators
 
-// As a rank of a large job would describe itself: hosts of eight, four kinds of accelerators, two
-// NICs.
+// Describes a rank of a large job: hosts of eight, four kinds of accelerators, two NICs.
 comm::Card card(int rank, const Config& config) {
   comm::Card card;
   card.version = 100;
@@ -109,7 +108,7 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Prints what each phase took.
+// Prints the time of each phase.
 class Phases {
  public:
   void end(const char* name) {

@@ -27,7 +27,7 @@ inline const Chosen kOwn{Tactic::kTree, Tactic::kLl128, 0};
 
 class FakeNccl {
  public:
-  /// Looks up `version` of the interface alone, 2 to 5.
+  /// Looks up only `version` of the interface, 2 to 5.
   explicit FakeNccl(int version);
   ~FakeNccl();
   FakeNccl(const FakeNccl&) = delete;

@@ -43,7 +43,7 @@ struct JobOptions {
   };
 };
 
-/// How long a call takes with that choice, in us.
+/// Returns how long a call takes with that choice, in us.
 double cost_of(int function, const Chosen& chosen);
 Chosen chosen_of(uint32_t written);
 

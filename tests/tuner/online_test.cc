@@ -1,5 +1,5 @@
-// All ranks answer alike for every call, whatever becomes of one of them; and the search finds what
-// is fast.
+// All ranks give the same answer for every call, even if one of them fails; and the search finds
+// fast settings.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -86,7 +86,7 @@ TEST_CASE("search: a rank that is killed leaves the others alike, and holds nobo
   }
 }
 
-// As where a network file system shows an older file to some nodes, or none.
+// The same happens if a network file system shows an older file to some nodes, or none.
 TEST_CASE("files that differ by rank: what rank 0 has read holds on all ranks, or on none") {
   char name[] = "/tmp/hetccl-tuner-XXXXXX";
   const std::string folder = mkdtemp(name);

@@ -34,8 +34,8 @@ tune::Learnt learnt(int function, size_t bytes, const plan::Resources& resources
   return {call.key, tune::vendor_setting(resources), call.bytes, 80, 100, 5};
 }
 
-/// A file that HETCCL_TUNE_FILE names while this lives. A process reads one once, so what is
-/// written goes to a new one.
+/// The file that HETCCL_TUNE_FILE names while this lives. A process reads a file once, so each new
+/// text goes to a new file.
 class File {
  public:
   File() {
@@ -152,7 +152,7 @@ TEST_CASE("plug-in: what NCCL cannot run is not chosen") {
   file.write({learnt(kAllReduce, kMiB, resources(kTree, kLl))});
   CHECK(all_reduce() == Chosen{kTree, kLl, 0});
   CHECK(all_reduce(5, only_ring) == Chosen{kRing, kSimple, 0});
-  // Without a table, only what every GPU can do.
+  // Without a table, only the algorithms of every GPU are possible.
   file.write({learnt(kAllReduce, kMiB, resources(kRing, kLl128))});
   CHECK(all_reduce(3) == Chosen{kRing, kLl128, 0});
   CHECK(all_reduce(2) == kOwn);

@@ -38,7 +38,7 @@ _NEED_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what needs torch when it is asked for."""
+    """Imports modules that need torch at their first use."""
     if name in _NEED_TORCH:
         found = getattr(importlib.import_module(f"hetccl.balance.{_NEED_TORCH[name]}"), name)
         globals()[name] = found

@@ -114,12 +114,12 @@ class Loader:
 
     @property
     def _count_prefetched(self) -> int:
-        """Steps whose samples the DataLoader has drawn before they are asked for."""
+        """Returns the number of steps whose samples the DataLoader draws ahead."""
         drawn = self._data.num_workers * (self._data.prefetch_factor or 0)
         return -(-drawn // self._sampler.plan.accumulation)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch; one that is under way goes on where it is. Not collective."""
+        """Begins an epoch. If that epoch is under way, it continues. Not collective."""
         if epoch != self._epoch or self._step == len(self):
             self._epoch, self._step = epoch, 0
 
@@ -131,10 +131,10 @@ class Loader:
         return {"epoch": epoch, "step": step, **self._sampler.order.facts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where a job was, whose number of ranks and shares may have been others.
+        """Continues another job, whose number of ranks and shares may have been different.
 
-        Every rank must load the state. Raises BalanceError where its data, batch, order or seed
-        were others. Not collective.
+        Every rank must load the state. Raises BalanceError if its data, batch, order or seed were
+        different. Not collective.
         """
         if not {"epoch", "step", *self._sampler.order.facts} <= state.keys():
             raise BalanceError("the state is none of a balance.Loader: it lacks entries")

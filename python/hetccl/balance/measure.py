@@ -115,7 +115,7 @@ def _sizes(limit: int) -> Iterator[int]:
 
 
 def _time(run: Callable[[int], object], size: int, device: torch.device) -> float | None:
-    """The mean seconds of a pass; None where the device has no memory for it."""
+    """Returns the mean seconds of a pass; None if the device lacks memory for it."""
     try:
         run(size)
         synchronize(device)

@@ -1,4 +1,4 @@
-"""When the shares of a running job change, and to what."""
+"""Decides when the shares of a running job change, and to which values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JUMP = 1.25  # a time that differs so much from the mean is a new state of the 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The times that a rank tells the others after a window of steps.
+    """The times that a rank reports to the others after a window of steps.
 
     `slowness` is the median of the steps' seconds of computation over what the rank's profile says
     for its share of that step; None if no step was measured. `step` is the mean of the steps' whole
@@ -36,7 +36,7 @@ class Report:
 class Balancer:
     """Moving averages of the ranks' compute time, and the plan that follows from them.
 
-    Pure: what every rank has heard is the same, so every rank decides the same.
+    Pure: all ranks add the same reports, so all of them decide alike.
     """
 
     def __init__(self, start: Plan) -> None:

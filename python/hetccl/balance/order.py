@@ -111,8 +111,9 @@ class Order:
         return Epoch(order, cuts)
 
     def size_of(self, micro_batch: list[int]) -> int:
-        """Returns what a rank computes for a micro-batch that is filled up to its longest sample,
-        in tokens; in samples where they have no lengths."""
+        """Returns the size of a rank's computation for a micro-batch that is filled up to its
+        longest sample, in tokens; in samples if they have no lengths.
+        """
         if self._tokens is None:
             return len(micro_batch)
         return len(micro_batch) * int(self._tokens[micro_batch].max())
@@ -154,9 +155,10 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def _fill_buckets(tokens: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-    """The bucket of each sample, and the longest sample of each bucket, the longest first.
+    """Returns the bucket of each sample, and the longest sample of each bucket, the longest bucket
+    first.
 
-    From bucket to bucket lengths grow by the same factor, so a sample is filled up by no more.
+    Bucket ends grow by a constant factor, which bounds how far a sample is filled up.
     """
     ordered = tokens.sort().values
     low, high = float(ordered[len(tokens) // _BUCKETS]), float(ordered[-1])

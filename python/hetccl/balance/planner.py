@@ -64,13 +64,15 @@ class Plan:
 
     @property
     def slowest(self) -> float:
-        """Seconds that the rank which computes longest takes for its share."""
+        """The largest of the ranks' seconds for their shares."""
         return max(self.seconds(rank) for rank in range(self.size))
 
     @property
     def efficiency(self) -> float:
-        """The job's samples per second over the sum of what its ranks reach alone, each with its
-        fastest micro-batch (paper 000, section 5.3). Communication is not part of it."""
+        """The job's samples per second, over the sum of the samples per second that its ranks reach
+        alone, each with its fastest micro-batch (paper 000, section 5.3). Does not count
+        communication.
+        """
         alone = sum(profile.best_rate for profile in self.profiles)
         return self.batch / self.slowest / alone
 
@@ -283,7 +285,7 @@ def _largest_within(profile: Profile, time: float, limit: int, accumulation: int
 def _fill(
     ranks: tuple[Profile, ...], limits: list[int], shares: list[int], batch: int, accumulation: int
 ) -> None:
-    """Gives what is left of the batch, one sample at a time, to the rank that is done first."""
+    """Gives the rest of the batch, one sample at a time, to the rank that would finish first."""
 
     def next_time(rank: int) -> float:
         return _time(ranks[rank], shares[rank] + 1, accumulation)

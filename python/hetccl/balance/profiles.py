@@ -1,4 +1,4 @@
-"""How long one rank computes for a micro-batch."""
+"""Profiles: how long one rank computes for a micro-batch of each size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNITS = ("", "samples", "tokens")
 
 
 class BalanceError(ValueError):
-    """Shares of a batch cannot be found, or ranks differ in what they must agree on."""
+    """A batch cannot be divided into shares, or ranks differ in something that must be equal."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Profile:
 
     @functools.cached_property
     def _points(self) -> list[tuple[int, float]]:
-        """From (0, 0) on; a measured time that falls is one of the smaller size's noise."""
+        """Returns the points from (0, 0) on. If a measured time falls, the smaller size's was
+        noise.
+        """
         highest = itertools.accumulate((time for _, time in self.seconds), max)
         return [(0, 0.0), *zip((size for size, _ in self.seconds), highest, strict=True)]
 
@@ -104,7 +106,7 @@ class Profile:
 
     @classmethod
     def from_values(cls, values: Any) -> Profile:
-        """Reads what `to_values` gave. Raises BalanceError for anything else."""
+        """Reads the result of `to_values`. Raises BalanceError for anything else."""
         try:
             seconds = tuple((_integer(size), float(time)) for size, time in values["seconds"])
             most = values.get("most")

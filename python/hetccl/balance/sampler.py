@@ -86,8 +86,9 @@ class BatchSampler(Sampler[list[int]]):
         return self._by_size[key]
 
     def take_size(self, step: int) -> int:
-        """Returns what this rank computes in a step of this iteration, once: samples, or tokens
-        with what fills samples up."""
+        """Returns, once, the size of this rank's computation in a step of this iteration: samples,
+        or tokens with padding.
+        """
         return self._sizes.pop(step)
 
     def __len__(self) -> int:
@@ -109,12 +110,12 @@ class BatchSampler(Sampler[list[int]]):
             yield from micro_batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Has the next iteration be of `epoch`. If it would be that anyway, `resume` holds."""
+        """Makes the next iteration that of `epoch`. If it would be that anyway, `resume` holds."""
         if epoch != self.epoch:
             self.resume(epoch, 0)
 
     def resume(self, epoch: int, step: int) -> None:
-        """Has the next iteration begin at a step of an epoch. Raises BalanceError for no step."""
+        """Makes the next iteration begin at a step of an epoch. Raises BalanceError for no step."""
         if not 0 <= step < self.order.steps:
             raise BalanceError(f"step is {step}, but an epoch has {self.order.steps} steps")
         self.epoch, self.step = epoch, step

@@ -69,13 +69,13 @@ class Step:
             )
 
     def weigh(self, loss: torch.Tensor, total: int | float | None = None) -> torch.Tensor:
-        """Returns the loss to call backward() on, so that the gradients of the step become those of
-        the mean over the samples of all ranks, though the ranks' shares differ.
+        """Returns the loss to call backward() on. The gradients of the step then are those of the
+        mean over the samples of all ranks, although the ranks' shares differ.
 
-        `loss` is the sum, not the mean, over the micro-batch. `total` is what the mean is taken
-        over if not the step's samples: the tokens of all ranks and micro-batches
-        (`hetccl.balance.total`). The model must average its gradients over the loader's ranks, as
-        DDP, FSDP2 and hetccl.sharding do.
+        `loss` is the sum, not the mean, over the micro-batch. `total` is the divisor of the mean,
+        if it is not the number of the step's samples: for example the tokens of all ranks and
+        micro-batches (`hetccl.balance.total`). The model must average its gradients over the
+        loader's ranks, as DDP, FSDP2 and hetccl.sharding do.
         """
         if total is not None and not total > 0:
             raise BalanceError(f"total is {total}: a mean needs samples or tokens")

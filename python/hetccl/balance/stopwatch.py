@@ -1,4 +1,4 @@
-"""How long this rank computes, without its waits for other ranks."""
+"""Measures how long this rank computes, without its waits for other ranks."""
 
 from __future__ import annotations
 

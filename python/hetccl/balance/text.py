@@ -13,7 +13,7 @@ from hetccl.units import counted, duration
 
 
 def show(plan: Plan, console: Console | None = None) -> None:
-    """Prints the share of each rank and why it is that."""
+    """Prints the share of each rank, with the reason for it."""
     console = console or Console()
     for line in explain(plan):
         console.print(line, highlight=False, soft_wrap=True)
@@ -77,7 +77,7 @@ def _efficiency_of_equal(plan: Plan) -> float:
 
 
 def to_values(plan: Plan) -> dict[str, Any]:
-    """Returns the plan as values for JSON, seconds included where they were measured."""
+    """Returns the plan as values for JSON, with seconds if they were measured."""
     return {
         "batch": plan.batch,
         "accumulation": plan.accumulation,

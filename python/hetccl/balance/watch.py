@@ -56,7 +56,7 @@ class Watch:
         return None if plan is None else (plan, max(one.ahead for one in reports))
 
     def _exchange(self, ahead: int) -> list[Report]:
-        """The reports of all ranks on the window that ends now. Collective."""
+        """Returns the reports of all ranks on the window that ends now. Collective."""
         self.stopwatch.synchronize()  # a GPU is behind the host: its work is no cost of this
         now = time.perf_counter()
         found = [self.stopwatch.seconds(passes) / usual for passes, usual in self._steps]

@@ -1,4 +1,4 @@
-"""How far a right result may be from the exact one: by rounding, and where a call is encoded.
+"""Bounds of the errors that rounding and encodings may cause in a right result.
 
 The bounds of encodings are those of docs/quantised.md; base/encoding.h proves them.
 """
@@ -28,16 +28,18 @@ _ARITHMETIC = 1 + 2.0**-18  # of the few operations in float32 that encode and d
 
 @dataclass(frozen=True)
 class Bound:
-    """The error of values that are encoded `times` times: a sum is, on its way to where it is added
-    up and on its way back."""
+    """The error of values that are encoded `times` times. A sum is encoded twice: on the way to
+    where it is added up, and on the way back.
+    """
 
     of_element: float
     of_largest: float
     times: int
 
     def error(self, size: float, largest: float) -> float:
-        """Of an element of magnitude `size` in a block whose largest is `largest`. Of a sum both
-        are the sums of the ranks' magnitudes."""
+        """Returns the bound for an element of magnitude `size` in a block whose largest element is
+        `largest`. For a sum, both are sums of the ranks' magnitudes.
+        """
         error = worst = 0.0
         for _ in range(self.times):
             error += self.of_element * (size + error) + self.of_largest * (largest + worst)
@@ -74,8 +76,9 @@ def codes_of(elements: bytes | bytearray | memoryview, dtype: DataType) -> memor
 
 @dataclass(frozen=True)
 class Expected:
-    """What `count` elements of a result, from position `first` of the values on, must be near to:
-    the `exact` value of their position, give or take `slack`."""
+    """The expectation for `count` elements of a result, from position `first` of the values on:
+    each must be within `slack` of the `exact` value of its position.
+    """
 
     first: int
     count: int
@@ -83,9 +86,10 @@ class Expected:
     slack: Callable[[int], float]
 
     def count_wrong(self, got: bytes | bytearray | memoryview, dtype: DataType) -> int:
-        """How many elements of `got` are further away, or no numbers.
+        """Counts the elements of `got` that are further away than allowed, or that are no numbers.
 
-        Of the elements at one place of the period few differ: those are looked at.
+        Elements at the same place of the period have few different values, so only those are
+        compared.
         """
         codes = codes_of(got, dtype)
         wrong = 0

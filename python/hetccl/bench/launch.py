@@ -23,7 +23,7 @@ from hetccl.rendezvous import exchange
 
 @dataclass(frozen=True)
 class Job:
-    """Where and how a benchmark runs."""
+    """The ranks of a benchmark: their places and their start."""
 
     options: Options
     clusters: int = 1  # to split the ranks into, besides what the machine makes of them
@@ -37,14 +37,14 @@ class Job:
 
 
 def cluster_labels(ranks: int, clusters: int, interleave: bool) -> list[str]:
-    """Each rank's label: AABB, or interleaved ABAB; empty ones for one cluster."""
+    """Returns each rank's label: AABB, or interleaved ABAB; empty labels for one cluster."""
     if clusters <= 1:
         return [""] * ranks
     return [f"c{r % clusters if interleave else r * clusters // ranks}" for r in range(ranks)]
 
 
 def run_rank(job: Job, rank: int, size: int, device: str) -> int:
-    """One rank, start to end: 0, or 1 when it failed or received wrong values."""
+    """Runs one rank from start to end. Returns 0, or 1 if it failed or received wrong values."""
 
     def show(text: str) -> None:
         if rank == 0 and not job.as_json:
@@ -81,7 +81,7 @@ def run_rank(job: Job, rank: int, size: int, device: str) -> int:
 
 
 def run_forked(job: Job, devices: Sequence[str]) -> int:
-    """All ranks, as processes of this one, each with its device."""
+    """Runs all ranks as processes of this one, each with its device."""
     return fork_ranks(
         lambda rank, meeting, met: run_rank(
             replace(job, rendezvous=meeting, met=met), rank, len(devices), devices[rank]

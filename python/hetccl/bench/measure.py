@@ -52,7 +52,7 @@ class Row:
 
 @dataclass
 class Report:
-    """What one benchmark found."""
+    """The results of one benchmark."""
 
     options: Options
     ranks: int
@@ -75,11 +75,11 @@ class Report:
 
     @property
     def mean_busbw(self) -> float:
-        """As nccl-tests': over all rows, in and out of place."""
+        """The mean over all rows, in and out of place, as nccl-tests prints it."""
         return sum(timing.busbw for timing in self.timings) / max(1, len(self.timings))
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
+        """Returns the values for --json."""
         return {**asdict(self), "wrong": self.wrong, "mean_busbw": self.mean_busbw}
 
 
@@ -91,7 +91,9 @@ def _agree(comm: Communicator, memory: Memory, value: float, op: str) -> float:
 
 
 def _wire(operation: str) -> str:
-    """The setting that asks for an encoding of these calls, with its value; "" where none does."""
+    """Returns the setting that asks for an encoding of these calls, with its value; "" if none
+    does.
+    """
     name = "HETCCL_WIRE_GATHER" if operation == "all_gather" else "HETCCL_WIRE"
     return f"{name}={os.environ[name]}" if os.environ.get(name) else ""
 
@@ -131,10 +133,11 @@ def _measure(case: Case, memory: Memory, stream: Stream | None) -> Timing:
 
 
 def _measure_alone(case: Case, memory: Memory) -> float:
-    """Seconds of a call that no other follows: of each the slowest rank's, and of these the median.
+    """Returns the seconds of a call that no other call follows: the median over calls of the
+    slowest rank's time.
 
-    Calls by themselves, so that none hides behind another; a median, since few are made. Long ones
-    on links in use: what shapes some lets a burst pass first where nothing did for a while.
+    Calls run one by one, so that none hides behind another. The median is used because there are
+    few calls, and because shaped links let a burst pass after a pause.
     """
     comm, options = case.comm, case.options
     case.fill()
@@ -157,7 +160,9 @@ def _measure_alone(case: Case, memory: Memory) -> float:
 
 
 def predict(graph: str, tuning: str, case: Case) -> float:
-    """What the cost model says of a call, in seconds; with what tuning has learnt so far."""
+    """Returns the seconds that the cost model predicts for a call, with all that tuning has learnt
+    so far.
+    """
     options = case.options
     redop = RedOp[options.redop] if case.reduces else RedOp.sum
     text = plan(

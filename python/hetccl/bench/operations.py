@@ -1,4 +1,4 @@
-"""The operations that can be measured: buffers, call, and what a rank must have received of each.
+"""The operations that can be measured: each one's buffers, call, and expected result.
 
 Sizes, places in the buffers and bus bandwidths are nccl-tests' (PERFORMANCE.md there).
 """
@@ -55,19 +55,20 @@ class Case(ABC):
 
     @abstractmethod
     def buffers(self) -> tuple[Any, Any]:
-        """What this rank sends and receives, in bytes; empty where it does not."""
+        """Returns the buffers that this rank sends and receives, as bytes; empty ones for none."""
 
     @abstractmethod
     def expected(self) -> bytes:
-        """What this rank must have received."""
+        """Returns the values that this rank must have received."""
 
     @abstractmethod
     def call(self, stream: Stream | None) -> None:
         """Makes the call once."""
 
     def find_encoding(self) -> str:
-        """How the communicator encodes this call between clusters, "" where it does not. Results of
-        an encoded call are right within the bound of its encoding. Not collective."""
+        """Returns the encoding that the communicator uses for this call between clusters; "" if
+        none. Results of an encoded call are right within the bound of its encoding. Not collective.
+        """
         encoding = ""
         if self.encodings and self.count:
             options = self.options
@@ -79,11 +80,11 @@ class Case(ABC):
         return encoding
 
     def parts(self) -> Iterator[Expected]:
-        """What an encoded call must come near to, part by part."""
+        """Returns the exact parts that the result of an encoded call must be close to."""
         return iter(())
 
     def wrong(self, got: bytes | bytearray) -> int:
-        """How many elements of `got`, which this rank has received, are wrong."""
+        """Returns how many elements of `got`, which this rank has received, are wrong."""
         expected = self.expected()
         if got == expected or self.bound == EXACT:
             return self.pattern.wrong(got, expected)
@@ -106,7 +107,7 @@ class Case(ABC):
         return Expected(first, self.count, self.pattern.reduced, slack)
 
     def fill(self) -> None:
-        """Puts the pattern into what this rank sends."""
+        """Writes the pattern to the buffer that this rank sends."""
         count = len(self.send) // self.dtype.bytes
         self.send[:] = self.pattern.sent(self.comm.rank, count)
 
@@ -132,7 +133,7 @@ class AllReduce(Case):
 
     @staticmethod
     def bus_factor(n_ranks: int) -> float:
-        """Every byte crosses each link twice, less what stays on its rank."""
+        """Every byte crosses each link twice, except those that stay on their rank."""
         return 2 * (n_ranks - 1) / n_ranks
 
     def expected(self) -> bytes:
@@ -303,13 +304,13 @@ class AllToAll(_InBlocks):
 
 
 class SendRecv(Case):
-    """Each rank sends to the next one and receives from the one before, in one group."""
+    """Each rank sends to the next one and receives from the previous one, in one group."""
 
     has_in_place = has_plan = False
     buffers = Case.whole
 
     def expected(self) -> bytes:
-        """What the rank before has sent."""
+        """The values that the previous rank has sent."""
         return self.pattern.sent((self.comm.rank - 1) % self.comm.size, self.count)
 
     def call(self, stream: Stream | None) -> None:

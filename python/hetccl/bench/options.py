@@ -1,4 +1,4 @@
-"""What a benchmark measures."""
+"""Options of a benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Options:
-    """What to measure; the defaults are nccl-tests'. `redop` and `dtype` may be "all": `each`."""
+    """The measurements to make; the defaults are nccl-tests'. `redop` and `dtype` may be "all":
+    `each` resolves them.
+    """
 
     operation: str = "all_reduce"
     min_bytes: int = 32 << 20
@@ -28,7 +30,7 @@ class Options:
     regress: bool = False  # latency and bandwidth from all sizes, too
 
     def each(self, redops: Sequence[str], dtypes: Sequence[str]) -> Iterator[Options]:
-        """These options, once for each type and operator where they say "all"."""
+        """Yields these options for each type and operator, if they say "all"."""
         for dtype in dtypes if self.dtype == ALL else (self.dtype,):
             for redop in redops if self.redop == ALL else (self.redop,):
                 yield replace(self, dtype=dtype, redop=redop)

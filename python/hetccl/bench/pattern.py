@@ -1,4 +1,4 @@
-"""What the ranks send in a benchmark, and what they must receive.
+"""The values that ranks send in a benchmark, and those that they must receive.
 
 Small whole numbers, so that every type and every order of evaluation gives the same bits. They
 repeat with a prime period, so that a region that lands in the wrong place shows. Where a call is
@@ -42,7 +42,7 @@ class Pattern:
         self._modulus = min(PERIOD, limit + 1)  # 1: the ranks' sum would not be exact
 
     def value(self, rank: int, position: int) -> int:
-        """What `rank` sends at `position`."""
+        """Returns the value that `rank` sends at `position`."""
         position %= PERIOD
         if self.op == "prod":  # one factor of two at most, which every type holds
             return 2 if (position + rank) % max(4, self.n_ranks) == 0 else 1
@@ -64,8 +64,9 @@ class Pattern:
         return self.combine([self.value(rank, position) for rank in range(self.n_ranks)])
 
     def slack(self, position: int, bound: Bound) -> float:
-        """How far a right sum of floats at `position` may be from the exact one, if it is encoded
-        with this bound: besides, each addition rounds."""
+        """Returns how far a right sum of floats at `position` may be from the exact one, if it is
+        encoded with this bound. Each addition may round, too.
+        """
         ranks = range(self.n_ranks)
         size = abs(self.combine([abs(self.value(rank, position)) for rank in ranks]))
         error = bound.error(size, abs(self.combine(self._largest)))
@@ -96,12 +97,12 @@ class Pattern:
         return (period * (count // PERIOD + 1))[: count * self.dtype.bytes]
 
     def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
-        """How many elements are wrong, `expected` being what a Case of this pattern expects."""
+        """Returns how many elements differ from `expected`, which a Case of this pattern has."""
         return wrong_elements(got, expected, self.dtype.bytes)
 
 
 def wrong_elements(got: bytes | bytearray, expected: bytes, size: int) -> int:
-    """How many elements of `size` bytes differ."""
+    """Counts the elements of `size` bytes that differ."""
     if got == expected:
         return 0
     return sum(got[i : i + size] != expected[i : i + size] for i in range(0, len(expected), size))

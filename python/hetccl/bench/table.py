@@ -19,7 +19,7 @@ _NCCL_TYPES = {
 
 
 def _devices(topology: dict[str, Any]) -> Iterator[str]:
-    """A line for each run of ranks whose devices are alike."""
+    """Yields a line for each run of ranks whose devices are alike."""
     told = ((rank["rank"], f"{rank['vendor']} {rank['model']}".strip()) for rank in
             topology["ranks"])  # fmt: skip
     for device, alike in groupby(told, key=lambda one: one[1]):

@@ -1,1 +1,1 @@
-"""``hetccl check``: what is wrong with the hosts of a job, before the job runs."""
+"""``hetccl check``: finds faults of a job's hosts before the job runs."""

@@ -35,7 +35,7 @@ Wait = Annotated[
 
 
 def _conclude(document: dict[str, Any], page: Path | None, as_json: bool) -> int:
-    """Shows what rank 0 knows; the exit status."""
+    """Shows the results on rank 0. Returns the exit status."""
     from hetccl import files
     from hetccl.check import findings, text
     from hetccl.check import page as pages

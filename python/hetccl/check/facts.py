@@ -1,4 +1,4 @@
-"""What a rank of a check says of itself and of its host."""
+"""The facts that a rank of a check reports about itself and its host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNLIMITED = -1
 
 
 def _mtu(interface: str) -> int:
-    """0 where it is not known."""
+    """Returns the interface's MTU; 0 if it is unknown."""
     try:
         return int(Path("/sys/class/net", interface, "mtu").read_text())
     except (OSError, ValueError):
@@ -54,7 +54,7 @@ def port_range() -> tuple[int, int] | None:
 
 
 def gather(found: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """The facts. `found` is what `hetccl info` finds here, and may be of any version."""
+    """Returns this rank's facts. `found` is the result of `hetccl info` here, of any version."""
     interfaces = [
         {"name": one["name"], "mbps": one["mbps"], "mtu": _mtu(one["name"])}
         for one in found["interfaces"]

@@ -1,4 +1,4 @@
-"""What is wrong, from the document of a check: each finding with its remedy."""
+"""Derives findings from the document of a check: each is a fault with its remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_FAILURES = 3  # one is the cause, and others are what ranks have heard of 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line for people, and what to do about it."""
+    """One line for people: the fault, and what to do about it."""
 
     severity: str
     text: str
@@ -42,7 +42,7 @@ def _has(found: list[Finding], severity: str) -> bool:
 
 
 def _by_value(values: dict[int, str]) -> Iterator[tuple[str, list[int]]]:
-    """Each value, the most frequent first, and who has it."""
+    """Returns each value with the ranks that have it, the most frequent value first."""
     for value, _ in Counter(values.values()).most_common():
         yield value, [rank for rank, other in values.items() if other == value]
 
@@ -248,7 +248,7 @@ _RULES: tuple[Callable[[dict[str, Any], Hosts], Iterator[Finding]], ...] = (
 
 
 def find(document: dict[str, Any]) -> list[Finding]:
-    """All findings, errors first."""
+    """Returns all findings, errors first."""
     hosts = Hosts(document)
     found = [finding for rule in _RULES for finding in rule(document, hosts)]
     return sorted(found, key=lambda one: (ERROR, WARNING, NOTE).index(one.severity))

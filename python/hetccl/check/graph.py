@@ -20,7 +20,7 @@ _MOST_REPEATED = 12  # pairs
 
 
 class Hosts:
-    """Names of hosts and ranks, and who is where."""
+    """The names of hosts and ranks, and the host of each rank."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._ranks: list[dict[str, Any] | None] = document["ranks"]
@@ -43,11 +43,11 @@ class Hosts:
         return str(next(iter(first.get("addresses", ())), f"host {number}"))
 
     def of(self, rank: int) -> int:
-        """A rank's host; -1 where it has not come."""
+        """Returns a rank's host; -1 if the rank has not joined."""
         return self._of.get(rank, -1)
 
     def name(self, number: int) -> str:
-        """As people say it; of two hosts of one name with an address."""
+        """Returns a host's name for people, with an address if another host has the same name."""
         return self._names[number]
 
     def ranks_of(self, number: int) -> list[int]:
@@ -55,12 +55,12 @@ class Hosts:
         return self._members[number]
 
     def rank(self, rank: int) -> str:
-        """ "rank 3 on alpha"."""
+        """Returns a rank's name for people, such as "rank 3 on alpha"."""
         host = self.of(rank)
         return f"rank {rank} on {self._names[host]}" if host >= 0 else f"rank {rank}"
 
     def several(self, ranks: Sequence[int]) -> str:
-        """ "ranks 2-3 on beta"."""
+        """Returns a name for several ranks, such as "ranks 2-3 on beta"."""
         numbers = sorted({self.of(rank) for rank in ranks} - {-1})
         where = ", ".join(self.name(number) for number in numbers[:_MOST])
         more = f" and {len(numbers) - _MOST} more hosts" if len(numbers) > _MOST else ""
@@ -74,7 +74,7 @@ class Hosts:
                 yield rank, one
 
     def first_ranks(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Of each host the first rank."""
+        """Returns the first rank of each host."""
         for ranks in self._members:
             one = self._ranks[ranks[0]]
             if one is not None:
@@ -83,8 +83,9 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Link:
-    """From one rank to another. `expected` is what the slower side's card should carry, in Mbit/s;
-    0 is unknown. Inside a host nothing is expected."""
+    """A link from one rank to another. `expected` is the rate that the slower side's card should
+    carry, in Mbit/s; 0 if unknown. Links inside a host have no expectation.
+    """
 
     source: int
     target: int
@@ -96,7 +97,7 @@ class Link:
 
 
 def _cards(topology: dict[str, Any]) -> dict[int, tuple[int, str]]:
-    """By rank: Mbit/s and name of its fastest card."""
+    """Returns, by rank, the Mbit/s and the name of its fastest card."""
     found: dict[int, tuple[int, str]] = {}
     for cluster in topology["clusters"]:
         for rank, names in zip(cluster["ranks"], cluster["cards"], strict=True):
@@ -106,7 +107,7 @@ def _cards(topology: dict[str, Any]) -> dict[int, tuple[int, str]]:
 
 
 def links(document: dict[str, Any]) -> list[Link]:
-    """All that were measured, one for each direction."""
+    """The measured links, one for each direction."""
     topology = document["topology"]
     if not topology:
         return []
@@ -128,7 +129,9 @@ def links(document: dict[str, Any]) -> list[Link]:
 def find_slow(
     every: Sequence[Link], hosts: Hosts, slow_ranks: set[int]
 ) -> Iterator[tuple[str, str]]:
-    """What is slow, and the remedy. Links of ranks that are slow themselves are left out."""
+    """Returns the slow links, each with a remedy. Leaves out links of ranks that are slow
+    themselves.
+    """
     for alike in _by_kind(link for link in every if not slow_ranks & {link.source, link.target}):
         best = max(link.mbps for link in alike)
         yield from _find_slow_links(alike, best, hosts)

@@ -31,8 +31,9 @@ class Prober:
         self._send, self._recv = memoryview(buffers.send), memoryview(buffers.recv)
 
     def measure(self, peer: int) -> dict[str, Any]:
-        """What this rank sees of the link to `peer`: wrong bytes, seconds of a message of 8 bytes
-        one way, bytes per second from this rank to `peer`."""
+        """Measures the link to `peer` from this rank: wrong bytes, seconds of a message of 8 bytes
+        one way, and bytes per second towards `peer`.
+        """
         wrong = self._check(peer)
         seconds = self._ping(peer)
         rates = {}
@@ -71,7 +72,7 @@ class Prober:
         return statistics.median(times[_WARM:])
 
     def _stream(self, peer: int, sends: bool) -> float:
-        """Bytes per second one way, for whoever sends; the others' is 0."""
+        """Measures bytes per second one way. Returns them on the sender, 0 on the receiver."""
         self._exchange(peer, sends, _LEAST)
         size = _LEAST
         took = self._time(peer, sends, size)

@@ -39,12 +39,14 @@ class HeatMap:
 
 
 def _heat(ratio: float) -> float:
-    """Of a link beside the best one like it: a tenth of it is the worst."""
+    """Returns how good a link is, from 1 (as fast as the best link of its kind) to 0 (a tenth of
+    that or less), for its colour.
+    """
     return round(min(1.0, max(0.0, 1 + math.log10(max(ratio, 1e-9)))), 2)
 
 
 def _three_digits(value: float) -> str:
-    """ "0.0397", "12.3", "1270"."""
+    """Returns a number with three digits, such as "0.0397", "12.3", "1270"."""
     return f"{float(f'{value:.3g}'):g}"
 
 
@@ -65,7 +67,7 @@ def _draw(
 
 
 def _keep_slowest(heats: dict[Ends, float]) -> list[int]:
-    """The places of a map, ascending: those with the slowest links where there are too many."""
+    """Returns the places of a map, ascending; those of the slowest links if there are too many."""
     of_place: dict[int, list[float]] = {}
     for ends, heat in heats.items():
         for place in ends:
@@ -75,7 +77,7 @@ def _keep_slowest(heats: dict[Ends, float]) -> list[int]:
 
 
 def heat_maps(document: dict[str, Any]) -> list[HeatMap]:
-    """Bandwidth and latency of all links that were measured; none where none was."""
+    """Returns maps of bandwidth and latency of all measured links; none if there are no links."""
     hosts, every = Hosts(document), graph.links(document)
     if not every:
         return []

@@ -1,4 +1,4 @@
-"""What the ranks of a check tell rank 0, and it tells them: over TCP, beside any communicator.
+"""Messages between the ranks of a check and rank 0, over TCP, beside any communicator.
 
 A check must speak where communicators cannot be made: where versions differ, or ports are closed.
 Each rank keeps one connection to rank 0. Both ends prove that they know the job's secret before
@@ -72,7 +72,7 @@ def listen_at(port: int) -> socket.socket:
 
 
 def listen(ports: Sequence[int]) -> socket.socket:
-    """A listener at the first of `ports` that is free, or at any port where there are none."""
+    """Returns a listener at the first free one of `ports`, or at any port if the list is empty."""
     for port in ports or (0,):
         with contextlib.suppress(OSError):
             return listen_at(port)
@@ -96,7 +96,9 @@ class Lead:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait(self, seconds: float) -> None:
-        """Until all have come, or `seconds` have passed: then the others are lost."""
+        """Waits until all ranks have come, or `seconds` have passed; ranks that have not come are
+        lost.
+        """
         deadline = time.monotonic() + seconds
         while len(self._connections) < self.size - 1:
             left = deadline - time.monotonic()
@@ -188,7 +190,9 @@ class Lead:
 
     @staticmethod
     def _compare_clocks(connection: socket.socket) -> tuple[float, float]:
-        """How far the peer's clock is ahead of ours, and the error: by the shortest round trip."""
+        """Returns how far the peer's clock is ahead of this one, and the error, by the shortest
+        round trip.
+        """
         found = []
         for _ in range(_PINGS):
             start, before = time.perf_counter(), time.time()
@@ -250,7 +254,7 @@ class Follow:
         return []
 
     def share(self, value: Any, seconds: float) -> Any:
-        """What rank 0 tells. Raises PanelError where it says nothing for `seconds`."""
+        """Returns rank 0's value. Raises PanelError if it sends nothing for `seconds`."""
         del value
         try:
             self._connection.settimeout(seconds)

@@ -32,7 +32,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank knows of a check."""
+    """Options and facts of a check that every rank knows."""
 
     rendezvous: Path | None = None
     wait: float = 30.0  # seconds for the ranks to come
@@ -42,7 +42,7 @@ class Job:
 
 
 def _write_note(listener: Any, addresses: Sequence[str]) -> bytes:
-    """Where rank 0 listens, in as many bytes as a launcher's store has left."""
+    """Returns the place where rank 0 listens, in as few bytes as a launcher's store still takes."""
     text = str(listener.getsockname()[1])
     for address in addresses:
         if len(text) + 1 + len(address) <= MOST_NOTE:
@@ -139,7 +139,7 @@ class Check:
         return {"addresses": known["addresses"], "ports": mine.get("ports", [])}
 
     def _why_not(self) -> str:
-        """On rank 0: why there can be no communicator; empty where nothing is known against it."""
+        """On rank 0, returns why there can be no communicator; "" if no reason is known."""
         if self._panel.lost:
             return "ranks are missing"
         if len({one["version"] for one in self.document["ranks"] if one}) > 1:
@@ -166,7 +166,7 @@ class Check:
             raise
 
     def _note_refusals(self, refused: Sequence[str | None]) -> bool:
-        """On rank 0: whether some rank has no communicator."""
+        """On rank 0, returns whether some rank has no communicator."""
         texts = {str(rank): text for rank, text in enumerate(refused) if text}
         self.document["refused"] = texts
         return bool(texts or self._panel.lost)
@@ -191,7 +191,9 @@ class Check:
             comm.destroy()
 
     def _suspects(self) -> list[schedule.Pair]:
-        """On rank 0: the pairs that are measured once more, since what slowed them may be gone."""
+        """Returns, on rank 0, the pairs to measure again, because the cause of a slow measurement
+        may have passed.
+        """
         results = self.document["results"]
         if self._rank != 0 or any(one is None or "failed" in one for one in results):
             return []
@@ -199,7 +201,9 @@ class Check:
 
 
 def _attempt(comm: Communicator, trials: Trials, work: Callable[[], None]) -> None:
-    """Notes a failure, and takes the steps that the others take, who hear of it by the abort."""
+    """Runs `work`. Notes a failure and aborts the communicator, by which the other ranks hear of
+    it; all then take the same next steps.
+    """
     try:
         work()
     except (HetcclError, DeviceError, OSError, ValueError) as error:
@@ -221,6 +225,6 @@ def run(job: Job, rank: int, size: int, device: str) -> Document | None:
 
 
 def complain(rank: int, error: object) -> int:
-    """What a rank says that cannot take part; its process's status."""
+    """Prints why this rank cannot take part. Returns its process's exit status."""
     print(f"hetccl check: rank {rank}: {error}", file=sys.stderr, flush=True)
     return 1

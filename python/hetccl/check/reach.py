@@ -1,4 +1,5 @@
-"""Which ports of other hosts a host reaches: what a firewall drops shows before any communicator.
+"""Finds ports of other hosts that a host cannot reach, so that a firewall's drops show before any
+communicator is made.
 
 One rank of each host listens, at ports that a rank of a job would take, and all hosts dial them.
 """
@@ -45,7 +46,7 @@ def targets(own: int, hosts: int) -> list[int]:
 
 
 def _dial(addresses: Sequence[str], port: int) -> str:
-    """Why none of the addresses answers at a port; empty where one does."""
+    """Returns the reason why none of the addresses answers at a port; "" if one answers."""
     said = "it has no address"
     for address in addresses:
         try:
@@ -59,7 +60,9 @@ def _dial(addresses: Sequence[str], port: int) -> str:
 
 
 def dial(own: int, listeners: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What host `own` does not reach. `listeners` has each host's addresses and ports."""
+    """Returns the listeners of other hosts that host `own` cannot reach. `listeners` has each
+    host's addresses and ports.
+    """
     calls = [
         (host, port) for host in targets(own, len(listeners)) for port in listeners[host]["ports"]
     ]

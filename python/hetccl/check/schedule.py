@@ -1,6 +1,6 @@
-"""Which ranks measure their link together, and when.
+"""Decides which ranks measure their link together, and in which round.
 
-A round has pairs of which no two share a rank, nor a host's uplink, so none slows another.
+No two pairs of a round share a rank or a host's uplink, so no measurement slows another.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def verdict(found: Sequence[Finding]) -> str:
 
 
 def subtitle(document: dict[str, Any]) -> str:
-    """What was checked."""
+    """Returns a line that names the parts of the check."""
     ranks, hosts = len(document["ranks"]), len(document["hosts"])
     sizes = f"{counted(ranks, 'rank')} on {counted(hosts, 'host')}"
     if document["stopped"]:

@@ -1,4 +1,4 @@
-"""What each rank of a check runs in the job's communicator."""
+"""The trials that each rank of a check runs in the job's communicator."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _ENCODING = "int8"
 
 
 def measure_speed(comm: Communicator, memory: Memory) -> float | None:
-    """Bytes per second that this rank's device encodes, the best of a few tries; None where the
-    device cannot. All ranks work at the same time, and none communicates."""
+    """Returns the bytes per second that this rank's device encodes, the best of a few tries; None
+    if the device cannot encode. All ranks measure at the same time, and none communicates.
+    """
     plain, codes = bytearray(4 * _WORK), bytearray(encoded_bytes(_WORK, _ENCODING))
     best = 0.0
     with lent(memory, plain) as source, lent(memory.another(), codes) as target:
@@ -74,7 +75,7 @@ def sizes(operation: str, ranks: int) -> tuple[int, int]:
 
 
 def _better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Of two measurements of a link; wrong values of either stay."""
+    """Returns the better of two measurements of a link, with the wrong values of both."""
     return {
         "peer": one["peer"],
         "wrong": one["wrong"] + (other["wrong"] if other is not one else 0),
@@ -84,7 +85,7 @@ def _better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 class Trials:
-    """All of it, in the order in which every rank does it. `result` has what is done so far."""
+    """All trials, in the order in which every rank runs them. `result` holds the results so far."""
 
     def __init__(
         self, comm: Communicator, make_memory: Callable[[], Memory], say: Callable[[str], None]
@@ -94,7 +95,7 @@ class Trials:
         self.result: dict[str, Any] = {"speed": None, "collectives": [], "links": []}
 
     def run(self, rounds: list[list[schedule.Pair]]) -> None:
-        """Raises what calls raise, and DeviceError."""
+        """Runs all trials. Raises DeviceError, and the errors of calls."""
         self.at = "the device's memory"
         self._memory = self._make_memory()
         self.at = "the work of each rank alone"

@@ -36,7 +36,7 @@ _SMOOTHING = 0.9
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """An exponential mean, without the bias of its start."""
+    """Returns the exponential mean, without the bias of its start."""
     smoothed, mean, weight = [], 0.0, 0.0
     for value in values:
         mean = _SMOOTHING * mean + (1 - _SMOOTHING) * value
@@ -46,7 +46,7 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def _to_svg(figure: Figure, name: str) -> str:
-    """The figure for pasting into a page: ids of its own, colours of the page's."""
+    """Returns the figure for pasting into a page, with ids of its own and the page's colours."""
     out = io.StringIO()
     FigureCanvasSVG(figure).print_svg(  # type: ignore[no-untyped-call,unused-ignore]
         out, metadata={"Date": None, "Creator": None}
@@ -61,7 +61,7 @@ def _to_svg(figure: Figure, name: str) -> str:
 
 
 def name_of(run: Run) -> str:
-    """The backend as people write it."""
+    """Returns the backend's name as people write it."""
     backend: str = run["backend"]
     return "Gloo" if backend == "gloo" else backend
 
@@ -75,7 +75,7 @@ def _axes(height: float, width: float = 6.4) -> tuple[Figure, Axes]:
 
 
 def loss(runs: Sequence[Run]) -> str:
-    """Mean loss of all ranks, by step: as measured, faint, and smoothed."""
+    """Draws the mean loss of all ranks by step: measured, faint, and smoothed."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": "loss"}):
         figure, axes = _axes(3.3)
         for number, run in enumerate(runs):
@@ -95,7 +95,7 @@ def loss(runs: Sequence[Run]) -> str:
 
 
 def step_time(runs: Sequence[Run]) -> str:
-    """Each step's time on rank 0, with its median."""
+    """Draws each step's time on rank 0, with its median."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": "time"}):
         figure, axes = _axes(3.3)
         highest = 0.0
@@ -117,7 +117,7 @@ def step_time(runs: Sequence[Run]) -> str:
 
 
 def bars(rows: Sequence[tuple[str, str, float, str]]) -> str:
-    """Horizontal bars of (label, colour's name, bytes, text at its end), the first on top."""
+    """Draws horizontal bars of (label, colour's name, bytes, text at its end), the first on top."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": "bytes"}):
         figure, axes = _axes(0.2 + 0.36 * len(rows), 10.8)
         places = [len(rows) - number for number in range(len(rows))]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def text(limit: int = 8 << 20) -> Tensor:
-    """The first `limit` bytes of the standard library's top-level modules, in order of name."""
+    """Returns the first `limit` bytes of the standard library's top-level modules, by name."""
     root = Path(sysconfig.get_path("stdlib"))
     out = bytearray()
     for path in sorted(root.glob("*.py")):
@@ -23,7 +23,9 @@ def text(limit: int = 8 << 20) -> Tensor:
 
 
 def batch(data: Tensor, step: int, sequences: int, length: int) -> tuple[Tensor, Tensor]:
-    """The whole step's (tokens, targets), each (sequences, length); depends on `step` alone."""
+    """Returns the whole step's (tokens, targets), each (sequences, length). It depends only on
+    `step`.
+    """
     generator = torch.Generator().manual_seed(1_000_003 * step + 17)
     starts = torch.randint(len(data) - length - 1, (sequences,), generator=generator)
     rows = torch.stack([data[start : start + length + 1] for start in starts.tolist()])

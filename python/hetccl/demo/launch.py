@@ -39,7 +39,9 @@ class DemoError(RuntimeError):
 
 
 class Loopback:
-    """Where hosts cannot be emulated: both clusters on this machine, told apart by a label."""
+    """Stands in if hosts cannot be emulated: both clusters are on this machine, with different
+    labels.
+    """
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[Any]] = []
@@ -58,7 +60,7 @@ class Loopback:
         return process
 
     def kill(self) -> None:
-        """Kills what still runs, with its children."""
+        """Kills the processes that still run, with their children."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -68,7 +70,7 @@ class Loopback:
 
 @contextlib.contextmanager
 def hosts(loopback: bool, rate: str) -> Iterator[EmulatedHosts | Loopback]:
-    """Two emulated hosts, or this machine twice."""
+    """Yields two emulated hosts, or this machine twice."""
     reason = "asked for" if loopback else EmulatedHosts.unavailable()
     if reason is None:
         print(f"two emulated hosts of {RANKS} ranks, joined by a link of {rate}")
@@ -84,7 +86,7 @@ def hosts(loopback: bool, rate: str) -> Iterator[EmulatedHosts | Loopback]:
 
 
 def wait_for(processes: list[subprocess.Popen[Any]], backend: str) -> None:
-    """Until all have ended well. Raises where one has not, or time is up."""
+    """Waits for all processes. Raises if one fails or time is up."""
     deadline = time.monotonic() + DEADLINE
     while any(process.poll() is None for process in processes):
         if any(process.poll() for process in processes):
@@ -98,7 +100,7 @@ def wait_for(processes: list[subprocess.Popen[Any]], backend: str) -> None:
 
 
 def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str, Any]:
-    """One run of all ranks; what rank 0 measured."""
+    """Trains once on all ranks. Returns the measurements of rank 0."""
     port = free_port()
     interface = INTERFACE if isinstance(place, EmulatedHosts) else "lo"
     env = {
@@ -129,7 +131,7 @@ def train(place: EmulatedHosts | Loopback, backend: str, steps: int) -> dict[str
 
 
 def describe(run: dict[str, Any]) -> str:
-    """One line on one run."""
+    """Returns one line about a run."""
     crossed = run["link_bytes"] or run["payload_bytes"]
     link = ""
     if crossed:
@@ -143,7 +145,7 @@ def describe(run: dict[str, Any]) -> str:
 
 
 def compare(ours: dict[str, Any], gloo: dict[str, Any]) -> str:
-    """The line that compares the two. Raises where they have not learnt the same."""
+    """Returns the line that compares both trainings. Raises if they have not learnt the same."""
     difference = abs(ours["loss"] - gloo["loss"])
     line = (
         f"hetccl against Gloo: {1e3 * ours['step_seconds']:.0f} against "
@@ -161,7 +163,7 @@ def write_report(
     path: Path, runs: list[dict[str, Any]], verdict: str, rate: str | None,
     arguments: Sequence[str],
 ) -> None:  # fmt: skip
-    """Writes the page, and says where it is."""
+    """Writes the page, and prints its path."""
     from hetccl.demo import report
 
     page = report.Page(runs, verdict, shlex.join(["hetccl", "demo", *arguments]), rate)
@@ -173,14 +175,14 @@ def write_report(
 
 
 def no_report() -> str | None:
-    """Why there can be no report, or None."""
+    """Returns the reason why there can be no report, or None."""
     if importlib.util.find_spec("matplotlib") is not None:
         return None
     return "its charts need matplotlib: pip install 'matplotlib>=3.9'"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line; leaves with status 2 where it is wrong."""
+    """Parses the command line; exits with status 2 if it is wrong."""
     parser = argparse.ArgumentParser(
         "hetccl demo",
         description="Train a small GPT with PyTorch over two clusters and a slow link, first over "
@@ -204,10 +206,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def compile_imports() -> None:
-    """Imports what ranks import, where Python has not compiled it yet.
+    """Imports the modules that ranks import, unless Python has compiled them already.
 
-    Python compiles a module when it is imported first. Six processes that start at the same time
-    would each compile all of torch.
+    Python compiles a module at its first import. Six processes that start at the same time would
+    each compile all of torch.
     """
     spec = importlib.util.find_spec("torch._dynamo")  # DistributedDataParallel imports it
     is_compiled = spec is None or spec.cached is None or Path(spec.cached).exists()
@@ -218,7 +220,9 @@ def compile_imports() -> None:
 
 
 def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | None]:
-    """Both trainings: what they measured, the line on them, and the rate of an emulated link."""
+    """Runs both trainings. Returns their measurements, the line that compares them, and the rate of
+    an emulated link.
+    """
     asked = options.rate or RATE
     with hosts(options.loopback, asked) as place:
         rate = asked if isinstance(place, EmulatedHosts) else None
@@ -234,7 +238,7 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], str, str | N
 
 
 def prepare(options: argparse.Namespace, is_first: bool) -> None:
-    """Leaves out what cannot be. The first rank, or the only process, says so."""
+    """Leaves out parts that cannot run here. The first rank, or only process, prints which."""
     if (asked := [name for name in WIRES if os.environ.get(name)]) and is_first:
         print(f"{' and '.join(asked)} left out: the demo's gradients must be exact")
     if not options.no_report and (reason := no_report()):

@@ -14,7 +14,7 @@ _RANKS = (2, 4, 8)  # each has as many of the 8 sequences of a step
 
 
 def check(options: argparse.Namespace, placement: Placement) -> None:
-    """Raises DemoError where these ranks cannot train, or an option would do nothing."""
+    """Raises DemoError if these ranks cannot train, or if an option would have no effect."""
     if options.loopback or options.rate is not None:
         raise launch.DemoError(
             "--rate and --loopback are for the hosts that the demo emulates itself: "
@@ -28,9 +28,10 @@ def check(options: argparse.Namespace, placement: Placement) -> None:
 
 
 def run(options: argparse.Namespace, placement: Placement, arguments: Sequence[str]) -> None:
-    """Both trainings of one rank; rank 0 tells and writes the report. Raises DemoError.
+    """Runs both trainings as one rank. Rank 0 prints the results and writes the report. Raises
+    DemoError.
 
-    Where the job gives its ranks no HETCCL_CLUSTER, the first half of them is one cluster and the
+    If the job gives its ranks no HETCCL_CLUSTER, the first half of them is one cluster, and the
     second half the other.
     """
     check(options, placement)

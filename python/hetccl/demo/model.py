@@ -30,7 +30,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(shape.width, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape as `x`."""
+        """Returns a tensor of the shape of `x`."""
         batch, length, width = x.shape
         heads = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = heads.permute(2, 0, 3, 1, 4)
@@ -40,7 +40,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then two linear layers, each normed before and added to what came in."""
+    """Attention, then two linear layers; each follows a norm, and adds its result to its input."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * shape.width, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape as `x`."""
+        """Returns a tensor of the shape of `x`."""
         x = x + self.attention(self.norm1(x))
         grown: Tensor = x + self.down(functional.gelu(self.up(self.norm2(x))))
         return grown
@@ -72,7 +72,7 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=0.02, generator=generator)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross-entropy, in nats, of `targets`; both are (batch, length) of int64."""
+        """Returns the mean cross-entropy of `targets` in nats; both are int64 (batch, length)."""
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)

@@ -1,4 +1,4 @@
-"""What rank 0 shows while it trains: a live bar on a terminal, a line now and then elsewhere."""
+"""Shows progress on rank 0 while it trains: a live bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Progress:
     def show(
         self, step: int, loss: float, tokens: float, share: float, crossed: int | None, least: int
     ) -> None:
-        """`tokens` a second; `share` of the step spent waiting for peers; bytes across the link."""
+        """Shows `tokens` a second, the `share` of the step spent waiting for peers, and the bytes
+        across the link.
+        """
         if not self._shown:
             return
         now = [loss, tokens, share]

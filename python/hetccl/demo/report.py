@@ -22,7 +22,7 @@ Run = dict[str, Any]
 
 @dataclass(frozen=True)
 class Page:
-    """What the page tells. `runs` begins with hetccl's; `rate` is the link's, as tc writes it."""
+    """The page's contents. `runs` begins with hetccl's; `rate` is the link's, as tc writes it."""
 
     runs: Sequence[Run]
     verdict: str
@@ -41,7 +41,9 @@ class Figure:
 
 
 def _shaped(topology: str, rate: str | None) -> str:
-    """The topology with the link as fast as it was shaped: the kernel calls a veth 10 Gbit/s."""
+    """Returns the topology with the rate to which the link was shaped: the kernel reports 10 Gbit/s
+    for a veth.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg])bit", rate or "", re.IGNORECASE)
     if not match:
         return topology
@@ -107,7 +109,7 @@ def _facts(page: Page, environment: Mapping[str, str]) -> Iterator[tuple[str, st
 
 
 def render(page: Page, environment: Mapping[str, str] = os.environ) -> str:
-    """The page."""
+    """Returns the page."""
     ours = page.runs[0]
     names = " and ".join(map(charts.name_of, page.runs))
     picture = svg.draw(graph.parse(_shaped(ours["topology"], page.rate)))

@@ -31,11 +31,13 @@ EVALUATION_STEPS = range(10_000_000, 10_000_008)  # batches that training never 
 
 
 class CheckFailed(RuntimeError):  # noqa: N818
-    """The run is not what one process would have computed."""
+    """The run differs from the computation of one process."""
 
 
 def link_bytes() -> int | None:
-    """Bytes that this host has sent and received over the emulated link; None on loopback."""
+    """Returns the bytes that this host has sent and received over the emulated link; None on
+    loopback.
+    """
     counters = Path("/sys/class/net", INTERFACE, "statistics")
     try:
         return sum(int((counters / f"{way}_bytes").read_text()) for way in ("tx", "rx"))
@@ -44,7 +46,9 @@ def link_bytes() -> int | None:
 
 
 def cross_bytes(backend: str) -> int | None:
-    """Payload that all ranks have sent between clusters, as hetccl counts it; collective."""
+    """Returns the payload that all ranks have sent between clusters, as hetccl counts it.
+    Collective.
+    """
     if backend != "hetccl":
         return None
     group: Any = dist.distributed_c10d._get_default_group()
@@ -56,7 +60,7 @@ def cross_bytes(backend: str) -> int | None:
 
 
 def topology_of(backend: str) -> str | None:
-    """The graph that hetccl's ranks agreed on, as JSON."""
+    """Returns the topology that hetccl's ranks agreed on, as JSON; None for other backends."""
     if backend != "hetccl":
         return None
     group: Any = dist.distributed_c10d._get_default_group()
@@ -66,7 +70,7 @@ def topology_of(backend: str) -> str | None:
 
 
 def count_clusters() -> int:
-    """How many clusters hetccl has made of the ranks."""
+    """Returns the number of clusters that hetccl has made of the ranks."""
     found = len(json.loads(topology_of("hetccl") or "{}")["clusters"])
     if found == 1:
         raise CheckFailed("all ranks are in one cluster: give some another HETCCL_CLUSTER")
@@ -74,7 +78,7 @@ def count_clusters() -> int:
 
 
 def mean_over_ranks(values: list[float]) -> list[float]:
-    """Each value's mean over all ranks; collective."""
+    """Returns each value's mean over all ranks. Collective."""
     total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
     means: list[float] = (total / dist.get_world_size()).tolist()
@@ -82,12 +86,14 @@ def mean_over_ranks(values: list[float]) -> list[float]:
 
 
 def flat_gradient(model: nn.Module) -> Tensor:
-    """All gradients as one vector of float64."""
+    """Returns all gradients as one vector of float64."""
     return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
 
 
 def check_gradient(got: nn.Module, twin: nn.Module, tokens: Tensor, targets: Tensor) -> float:
-    """Relative distance of `got`'s gradients from those of `twin`, one process on all tokens."""
+    """Returns the relative distance of `got`'s gradients from those of `twin`, one process on all
+    tokens.
+    """
     twin(tokens, targets).backward()
     want = flat_gradient(twin)
     error = float((flat_gradient(got) - want).norm() / want.norm())
@@ -100,7 +106,7 @@ def check_gradient(got: nn.Module, twin: nn.Module, tokens: Tensor, targets: Ten
 
 
 def check_hashes(model: nn.Module) -> str:
-    """The parameters' hash, which must be one on all ranks; collective."""
+    """Returns the hash of the parameters, which must be equal on all ranks. Collective."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().tobytes())
@@ -114,7 +120,7 @@ def check_hashes(model: nn.Module) -> str:
 
 
 def evaluate(model: nn.Module, text: Tensor, length: int) -> float:
-    """Mean loss on batches that training never sees."""
+    """Returns the mean loss on batches that training never sees."""
     with torch.no_grad():
         losses = [
             model(*data.batch(text, step, SEQUENCES, length)).item() for step in EVALUATION_STEPS
@@ -123,23 +129,25 @@ def evaluate(model: nn.Module, text: Tensor, length: int) -> float:
 
 
 def time_every_step(ddp: Any) -> Any:
-    """`ddp`, its own timers running in every step rather than now and then."""
+    """Returns `ddp`, whose own timers then run in every step instead of now and then."""
     ddp._set_ddp_runtime_logging_sample_rate(1)
     return ddp
 
 
 def exposed_seconds(ddp: Any) -> float:
-    """Time of the last step in which backward only waited for communication (DDP's own timers)."""
+    """Returns the time of the last step in which backward only waited for communication (DDP's
+    timers).
+    """
     times = ddp._get_ddp_logging_data()
     waited = times.get("backward_comm_time", 0) - times.get("backward_compute_comm_overlap_time", 0)
     return float(max(0, waited)) / 1e9
 
 
 def learning_rate_factor(step: int, steps: int) -> float:
-    """Warm-up, then linear decay.
+    """Returns the factor of the learning rate: warm-up, then linear decay.
 
-    At a constant rate the last bits of a sum, which backends add up in different orders, grow to a
-    difference of 2e-3 in the loss after 200 steps; so the difference stays below 1e-6.
+    At a constant rate, the last bits of sums, which backends add in different orders, grow to a
+    difference of 2e-3 in the loss after 200 steps. With the decay the difference stays below 1e-6.
     """
     return min(1.0, (step + 1) / WARM_UP_STEPS) * (1 - step / steps)
 
@@ -166,12 +174,12 @@ class Run:
         self.gradient_error = 0.0
 
     def least_bytes(self, steps: int) -> int:
-        """The least that must cross between clusters: 2(C-1)S a step (all-reduce)."""
+        """The least bytes that must cross between clusters: 2(C-1)S per step (all-reduce)."""
         size = sum(p.numel() * p.element_size() for p in self.model.parameters())
         return 2 * (self.clusters - 1) * size * steps
 
     def step(self, number: int) -> float:
-        """One step; the loss averaged over ranks is only known to rank 0 as its own share's."""
+        """Makes one step. Returns the loss of this rank's share."""
         tokens, targets = data.batch(self.text, number, SEQUENCES, self.shape.context)
         mine = slice(self.rank * SEQUENCES // self.world, (self.rank + 1) * SEQUENCES // self.world)
         start = time.perf_counter()
@@ -191,7 +199,9 @@ class Run:
         return self.losses[-1]
 
     def train(self) -> dict[str, Any]:
-        """All steps, then the checks; the result is the same on all ranks but for the timings."""
+        """Makes all steps, then the checks. The result is the same on all ranks, except for the
+        timings.
+        """
         payload_before, wire_before = cross_bytes(self.backend), link_bytes()
         with Progress(self.backend, self.steps, self.rank == 0) as progress:
             for number in range(self.steps):
@@ -228,9 +238,9 @@ class Run:
 
 
 def train(backend: str, steps: int, clusters: int | None) -> dict[str, Any]:
-    """One rank's part of a run, of as many clusters as hetccl makes if None are given.
+    """Runs one rank's part of a training, on as many clusters as hetccl makes if none are given.
 
-    Where a check or a peer fails, the process ends with status 1.
+    If a check or a peer fails, the process ends with status 1.
     """
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

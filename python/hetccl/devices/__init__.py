@@ -1,1 +1,1 @@
-"""Devices of commands: which of them each rank takes, and their memory."""
+"""The devices of commands: one for each rank, and its memory."""

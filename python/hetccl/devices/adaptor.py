@@ -99,7 +99,7 @@ class AdaptorRuntime:
             raise AdaptorCallError(f"{name} returned {code}{self._explain(code)}")
 
     def _explain(self, code: int) -> str:
-        """What the adaptor says of an error; empty where it says nothing."""
+        """Returns the adaptor's text for an error; "" if it has none."""
         if not self._device.error_text:
             return ""
         text = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)(self._device.error_text)(code)

@@ -1,4 +1,4 @@
-"""Which device each rank of a command has."""
+"""Chooses the device of each rank of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a device."""
+"""Errors of devices."""
 
 
 class DeviceError(RuntimeError):

@@ -19,14 +19,14 @@ _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 
 
 class Ends(Protocol):
-    """What a call sends and receives, in bytes on the host; one buffer may be both."""
+    """The bytes that a call sends and receives, on the host; both may be one buffer."""
 
     send: Any
     recv: Any
 
 
 class Runtime(Protocol):
-    """What a GPU's runtime does for a command. Addresses are numbers."""
+    """The functions of a GPU's runtime that a command needs. Addresses are numbers."""
 
     def allocate(self, size: int) -> int:
         """Memory of the GPU."""
@@ -135,7 +135,7 @@ class HostMemory:
 
     @contextmanager
     def lend(self, ends: Ends) -> Iterator[None]:
-        """What calls work on while it is open."""
+        """Yields while calls may use the buffers, which `ends` has."""
         del ends
         yield
 
@@ -160,7 +160,8 @@ class GpuMemory:
 
     @contextmanager
     def lend(self, ends: Ends) -> Iterator[None]:
-        """What calls work on while it is open; then the host's buffers have the results.
+        """Copies the buffers to the GPU, and puts the copies into `ends` while it is open. Then
+        copies the results back to the host.
 
         Buffers that overlap on the host, as in place, overlap on the GPU.
         """
@@ -202,7 +203,7 @@ class GpuMemory:
             self._arena, self._room = self._runtime.allocate(room), room
 
     def _place(self, places: list[tuple[int, int]]) -> list[int]:
-        """Where both buffers are on the GPU."""
+        """Returns the addresses of both buffers on the GPU."""
         (send, send_size), (recv, recv_size) = places
         overlap = send_size and recv_size and send < recv + recv_size and recv < send + send_size
         if overlap:
@@ -219,14 +220,16 @@ Memory = HostMemory | GpuMemory
 
 @contextmanager
 def lent(memory: Memory, buffer: Any) -> Iterator[Any]:
-    """What a call works on in place while it is open; then `buffer` has the result."""
+    """Yields the memory on which a call works in place. At the end `buffer` has the result."""
     ends = SimpleNamespace(send=buffer, recv=buffer)
     with memory.lend(ends):
         yield ends.send
 
 
 def memory_of(device: str, libraries: Mapping[str, Sequence[str]]) -> Memory:
-    """Of a device as hetccl names it. `libraries` has the paths of those found, by name."""
+    """Returns the memory of a device that hetccl names so. `libraries` has the paths of those
+    found, by name.
+    """
     vendor, _, index = device.partition(":")
     if vendor == "host":
         return HostMemory()

@@ -1,4 +1,4 @@
-"""The canonical description of a key-value cache: what one end holds, and where."""
+"""The canonical description of a key-value cache: the parts that one end holds, and where."""
 
 from __future__ import annotations
 
@@ -257,8 +257,9 @@ def _check_parts_apart(one: Description, name: str, first: Layout, second: Layou
 
 
 def _check_parts_alternate(one: Description, name: str, low: Layout, high: Layout) -> None:
-    """Raises KvError unless K and V take turns: a run of one, then a run of the other, each in any
-    order within, again and again by the dimensions that both share."""
+    """Raises KvError unless K and V alternate: a run of K's elements, then a run of V's, repeated
+    along the dimensions that both share. The order within a run is free.
+    """
     between = high.offset - low.offset
     outer, sizes = [], []
     for part in (low, high):

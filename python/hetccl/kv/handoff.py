@@ -17,7 +17,7 @@ from hetccl.kv.wire import Segment, Wire
 
 @dataclasses.dataclass
 class Job:
-    """Cells that the prefill has computed; on a GPU, once `event` has happened."""
+    """Cells that the prefill has computed. On a GPU they are complete once `event` has happened."""
 
     layers: tuple[int, ...]
     tokens: tuple[int, int]
@@ -31,7 +31,7 @@ class Job:
 
 @dataclasses.dataclass(eq=False)
 class Handoff:
-    """An offer of one receiver."""
+    """One receiver's offer of blocks for a request, and the transfers into them."""
 
     peer: Peer
     link: Any  # the offer came by it, so the receiver fences it
@@ -63,7 +63,7 @@ class Handoff:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody reads the source's blocks for it any more."""
+        """Whether no transfer of the hand-off reads the source's blocks any more."""
         if self.is_over:
             return True
         sent = self.is_committed and self.flights.is_quiet

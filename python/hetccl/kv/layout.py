@@ -40,7 +40,7 @@ class Layout:
 
     @property
     def token_stride(self) -> int:
-        """Bytes from a token to the next one, where they are neighbours."""
+        """Bytes from one token to the next within a block."""
         strides = [stride for count, stride in self.token if count > 1]
         return strides[-1] if strides else self.block
 

@@ -38,8 +38,9 @@ def join_pieces(pieces: Pieces) -> Pieces:
 def merge_parts(pair: tuple[Layer, Layer], item: int) -> Iterator[tuple[int, list[Dim] | None]]:
     """Yields each part (0: K or the latent, 1: V) with the dimensions within a head.
 
-    K and V that lie to each other alike at both ends become one part with one more dimension, so
-    fused caches give whole runs. None stands for splits without a common refinement.
+    If V lies at the same distances from K at both ends, both become one part with one more
+    dimension, so fused caches give whole runs. The dimensions are None if the ends' splits have no
+    common refinement.
     """
     if len(pair[0].parts) == 2:
         merged = _merge_pair(pair, item)

@@ -131,8 +131,9 @@ class Receiver(Session):
             self._post(link.peer, message)
 
     def hold(self, request: str, senders: Sequence[int]) -> None:
-        """Renews the lease of a request at its senders, which will be offered later. Peers that are
-        gone are left out."""
+        """Renews, at its senders, the lease of a request that will be offered later. Skips peers
+        that are gone.
+        """
         for number in senders:
             if number in self._peers:
                 self._send(self._peers[number], "hold", request=request)
@@ -258,7 +259,7 @@ class Receiver(Session):
     def _land(
         self, request: _Request, link: _Link, segments: list[Segment], proof: int | None
     ) -> None:
-        """Counts cells that are in the blocks, where their checksum is right."""
+        """Counts the cells that are in the blocks, if their checksum is right."""
         if proof is not None:
             found = 0
             for segment in segments:

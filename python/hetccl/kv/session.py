@@ -170,9 +170,10 @@ class Session(ABC):
         return json.dumps(values, separators=(",", ":"))
 
     def open(self, metadata: str, timeout: float | None = 10.0) -> Any:
-        """Makes the slow part of `connect`, in any thread: returns its `link`. Raises KvError where
-        the caches cannot be joined, which names both, and HetcclError where there is no connection
-        within `timeout` seconds."""
+        """Does the slow part of `connect`, in any thread. Returns its `link`. Raises KvError, which
+        names both caches, if they cannot be joined; HetcclError if there is no connection within
+        `timeout` seconds.
+        """
         facts = _read_metadata(metadata)
         self._check_peer(facts["description"])
         return self._endpoint.connect(facts["endpoint"], timeout=timeout)
@@ -213,14 +214,16 @@ class Session(ABC):
         return outcomes
 
     def fileno(self) -> int:
-        """A descriptor for `select`: readable when `poll` has something to do, though it is not
-        due."""
+        """Returns a descriptor for `select`: it is readable if `poll` has something to do before
+        `due`.
+        """
         return int(self._endpoint.fileno())
 
     @property
     def due(self) -> float | None:
-        """The time, of `clock`, at which `poll` has to be called, even if nothing comes: in the
-        past while data moves, None if never. A call of another method may bring it forward."""
+        """The time, of `clock`, at which `poll` must be called even if nothing arrives: in the past
+        while data moves, None if never. A call of another method may make it earlier.
+        """
         if self._moves:
             return self._clock()
         times = [peer.renew_at for peer in self._peers.values()]
@@ -257,7 +260,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def _moves(self) -> bool:
-        """Whether progress may depend on calls of `poll` alone."""
+        """Whether progress may need calls of `poll` although `fileno` reports nothing."""
 
     @abstractmethod
     def _expiries(self) -> Iterable[float]:

@@ -1,4 +1,4 @@
-"""The board of a job: its launcher's store, in which rank 0 writes what all ranks read.
+"""The board of a job: its launcher's store, in which rank 0 writes values that all ranks read.
 
 A process has one session with its launcher. Launchers that speak PMI-1 take no second one: after
 the first has ended, the MPI of a program could not start. So a session that a program has begun
@@ -26,7 +26,7 @@ class Board(Protocol):
     """A session with a launcher."""
 
     def share(self, key: str, value: str | None, timeout: float) -> str:
-        """Rank 0's `value` on every rank; the others pass None. Collective."""
+        """Returns rank 0's `value` on every rank; the others pass None. Collective."""
 
     def close(self) -> None:
         """Ends the session."""
@@ -34,8 +34,9 @@ class Board(Protocol):
 
 @dataclass
 class _Session:
-    """This process's session. A forked child has none, and can begin none: the launcher would take
-    it for its parent. Nor can a process of which a meeting has failed: the others are elsewhere.
+    """This process's session. A forked child has none and can begin none, because the launcher
+    would take it for its parent. Nor can a process in which a meeting has failed, because the other
+    ranks are elsewhere then.
     """
 
     board: Board | None = None
@@ -58,7 +59,9 @@ _session = _Session()
 
 
 def _choose(placement: Placement, timeout: float) -> Callable[[], Board]:
-    """What begins a session with the best that there is: the program's own MPI, PMIx, PMI-1."""
+    """Begins a session with the best service that there is: the program's own MPI, PMIx, else
+    PMI-1.
+    """
     launcher = placement.launcher
     world = mpi.find_world()
     if world is not None and (world.rank, world.size) == (placement.rank, placement.size):
@@ -81,7 +84,7 @@ def _choose(placement: Placement, timeout: float) -> Callable[[], Board]:
 
 
 def share(placement: Placement, data: bytes | None, timeout: float, *, keep: bool) -> bytes:
-    """Rank 0's `data` (500 bytes at most) on every rank; the others pass None.
+    """Returns rank 0's `data` (at most 500 bytes) on every rank; the others pass None.
 
     Collective, in the same order on all ranks. `timeout` is in seconds. `keep` leaves the session
     open, for the program's MPI and for later calls. Raises RendezvousError.

@@ -1,4 +1,4 @@
-"""An MPI that the program has initialised itself: its ranks meet by a broadcast of mpi4py's."""
+"""Ranks meet by a broadcast of mpi4py's, over an MPI that the program has initialised itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _kept: list[Any] = []  # buffers of broadcasts that have not ended in time
 
 
 def find_world() -> Any:
-    """mpi4py's COMM_WORLD, where mpi4py is loaded and MPI is initialised; else None."""
+    """Returns mpi4py's COMM_WORLD, if mpi4py is loaded and MPI is initialised; else None."""
     module = sys.modules.get("mpi4py.MPI")
     if module is None or not module.Is_initialized() or module.Is_finalized():
         return None

@@ -1,4 +1,4 @@
-"""Which rank of which job this process is, as its launcher says in the environment."""
+"""Reads the launcher's environment: this process's job, and its rank there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from enum import Enum
 
 
 class RendezvousError(RuntimeError):
-    """The ranks cannot find each other; the text says why and what to do."""
+    """The ranks cannot find each other; the text tells the reason and the remedy."""
 
 
 class Service(Enum):
-    """What a launcher offers for its ranks to meet."""
+    """The service of a launcher by which its ranks can meet."""
 
     STORE = "torch's store"
     PMI = "PMI"
@@ -25,7 +25,7 @@ class Service(Enum):
 class Launcher:
     """The variables by which one kind of launcher tells a process its place.
 
-    Those of rank and size must be set, and `sign`, where others have the same ones.
+    Those of rank and size must be set; so must `sign`, if other launchers set the same variables.
     """
 
     name: str
@@ -39,8 +39,8 @@ class Launcher:
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of a process in its job. `local_rank` counts the ranks of its host, or in a
-    heterogeneous Slurm job those of its component there; None where the launcher does not say.
+    """A process's place in its job. `local_rank` counts the ranks of its host, or in a
+    heterogeneous Slurm job those of its component there; None if the launcher does not tell.
     """
 
     launcher: Launcher
@@ -86,10 +86,10 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def find_placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
-    """This process's place in the job of its launcher, or None where no launcher is known.
+    """Returns this process's place in the job of its launcher, or None if no launcher is known.
 
     Known are torchrun, mpirun of Open MPI and of MPICH's relatives, srun and flux run. Raises
-    RendezvousError where a launcher's variables contradict each other.
+    RendezvousError if a launcher's variables contradict each other.
     """
     found = _placements(environment)
     first = next(found, None)
@@ -106,8 +106,9 @@ def find_placement(environment: Mapping[str, str] = os.environ) -> Placement | N
 
 
 def find_job(environment: Mapping[str, str] = os.environ) -> Placement | None:
-    """The place of a command in its launcher's job, or None where it starts ranks itself: without a
-    launcher, and as the only task of a step of Slurm, a shell (`srun --pty bash`) perhaps.
+    """Returns the place of a command in its launcher's job, or None if the command starts ranks
+    itself: without a launcher, and as the only task of a step of Slurm, such as a shell (`srun
+    --pty bash`).
     """
     found = find_placement(environment)
     if found is not None and found.launcher.name == "Slurm" and found.size == 1:
@@ -121,7 +122,7 @@ def _words(place: Placement) -> str:
 
 
 def _placements(environment: Mapping[str, str]) -> Iterator[Placement]:
-    """What each launcher says whose variables are set, the innermost first."""
+    """Returns the place by each launcher whose variables are set, the innermost launcher first."""
     for launcher in LAUNCHERS:
         needed = (launcher.rank, launcher.size, launcher.sign or launcher.rank)
         if not all(name in environment for name in needed):

@@ -40,7 +40,7 @@ class PmiBoard:
             raise self._failure("its store has no name")
 
     def share(self, key: str, value: str | None, timeout: float) -> str:
-        """Rank 0's `value` on every rank; the others pass None. Waits for all ranks."""
+        """Returns rank 0's `value` on every rank; the others pass None. Waits for all ranks."""
         self._deadline = time.monotonic() + timeout
         where = f"kvsname={self._name} key={key}"
         if value is not None:
@@ -54,7 +54,7 @@ class PmiBoard:
         self._ask("finalize", "finalize_ack")
 
     def _find_socket(self) -> tuple[int, int] | None:
-        """Which local stream socket the descriptor is, or None where it is none."""
+        """Returns the local stream socket that the descriptor refers to; None if it is none."""
         try:
             with socket.socket(fileno=os.dup(self._descriptor)) as one:
                 if (one.family, one.type) != (socket.AF_UNIX, socket.SOCK_STREAM):
@@ -87,7 +87,7 @@ class PmiBoard:
         return fields
 
     def _read_line(self, command: str) -> str:
-        """The next line, which must be whole at the deadline."""
+        """Returns the next line, which must have arrived completely by the deadline."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         got = b""

@@ -43,7 +43,7 @@ class _Info(ctypes.Structure):
 
 
 def _paths() -> list[str]:
-    """Where the library may be: the launcher's own comes before that of the system."""
+    """Returns the places where the library may be; the launcher's own comes before the system's."""
     folders = [Path(os.environ[name]) for name in _PREFIXES if os.environ.get(name)]
     folders = [folder for folder in folders if folder.is_absolute()]
     programs = (part for part in os.get_exec_path() if Path(part).is_absolute())
@@ -55,7 +55,7 @@ def _paths() -> list[str]:
 
 
 def _load() -> ctypes.CDLL:
-    """The library; one that the process has loaded already, perhaps by its MPI, comes first."""
+    """Loads the library. Prefers a copy that the process has loaded already, perhaps by its MPI."""
     try:
         return ctypes.CDLL(_SONAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -69,7 +69,7 @@ def _load() -> ctypes.CDLL:
 
 
 def _read_text(address: int) -> bytes | None:
-    """The bytes before the next NUL, or None where there are too many."""
+    """Returns the bytes before the next NUL, or None if there are too many."""
     got = bytearray()
     while len(got) < _LONGEST_VALUE:  # one at a time: what is behind the NUL is nobody's to read
         byte = ctypes.string_at(address + len(got), 1)
@@ -83,7 +83,7 @@ class PmixBoard:
     """A session of PMIx. Rank 0 publishes values, and all ranks read them."""
 
     def __init__(self, placement: Placement, timeout: float) -> None:
-        """Begins the session, one more of this process perhaps. Raises RendezvousError."""
+        """Begins the session, perhaps beside others of this process. Raises RendezvousError."""
         self._placement = placement
         self._hangs = False
         self._deadline = time.monotonic() + timeout
@@ -108,7 +108,7 @@ class PmixBoard:
             )
 
     def share(self, key: str, value: str | None, timeout: float) -> str:
-        """Rank 0's `value` on every rank; the others pass None. Waits for all ranks."""
+        """Returns rank 0's `value` on every rank; the others pass None. Waits for all ranks."""
         self._deadline = time.monotonic() + timeout
         self._limit = timeout
         if value is not None:
@@ -135,7 +135,7 @@ class PmixBoard:
             self._library.PMIx_Finalize(None, ctypes.c_size_t(0))
 
     def _get(self, rank: int, key: str) -> _Value:
-        """A value of a rank. PMIx allocates it, and it lives as long as the process."""
+        """Returns a value of a rank. PMIx allocates it, and it lives as long as the process."""
         owner = _Proc(self._self.namespace, rank)
         got = ctypes.POINTER(_Value)()
         nothing = None, ctypes.c_size_t(0)
@@ -151,7 +151,7 @@ class PmixBoard:
             raise self._failure(f"{name} failed: {text.decode('ascii', 'replace')}")
 
     def _bounded(self, name: str, call: Callable[[], int]) -> int:
-        """Has a thread make the call: it stays there if the call never returns."""
+        """Makes a call on a thread of its own, which stays behind if the call never returns."""
         result: list[int | Exception] = []
 
         def work() -> None:

@@ -36,7 +36,8 @@ def register() -> None:
 
 
 def open_store(address: str, port: int, timeout: timedelta, *, serves: bool) -> Any:
-    """torch's store. A thread makes it, since torch may wait for an answer that never comes.
+    """Returns torch's store. A thread makes it, because torch may wait for an answer that never
+    comes.
 
     Raises RendezvousError.
     """
@@ -68,7 +69,7 @@ def open_store(address: str, port: int, timeout: timedelta, *, serves: bool) -> 
 
 
 def _serve(placement: Placement, timeout: timedelta) -> Any:
-    """Rank 0's store, which the others find by what is shared."""
+    """Makes rank 0's store, and shares the address by which the others find it."""
     store = open_store("localhost", 0, timeout, serves=True)
     token = secrets.token_hex(8)
     store.set(_KEY, token)
@@ -87,7 +88,7 @@ def _answers(address: str, port: int) -> bool:
 
 
 def _find(placement: Placement, timeout: timedelta) -> Any:
-    """Rank 0's store, at whichever of its addresses this rank reaches."""
+    """Returns rank 0's store, by the first of its addresses that this rank reaches."""
     card = share(placement, None, timeout.total_seconds(), keep=True)
     try:
         port, token, *addresses = json.loads(card)

@@ -26,12 +26,13 @@ Fits = Callable[[int, int, int], bool]  # stage, first layer, end
 
 
 def split_layers(layers: int, costs: Sequence[Cost], fits: Fits | None = None) -> list[int] | None:
-    """How many layers each stage gets, in the pipeline's order, at least one each.
+    """Returns how many layers each stage gets, in the pipeline's order, at least one each.
 
-    No other numbers make the slowest stage faster; among those that are as fast, neighbours are as
-    even as moves of single layers make them. The first stage has the embedding and the last the
-    head (paper 001, section 6.2.1: one layer less for each). `fits` says whether a stage has memory
-    for layers; None where no numbers fit. Raises ParallelError where layers are fewer than stages.
+    No other numbers make the slowest stage faster. Among equally fast ones, neighbours are as even
+    as moves of single layers make them. The first stage has the embedding and the last the head
+    (paper 001, section 6.2.1: one layer less for each). `fits` tells whether a stage has memory for
+    its layers. Returns None if no numbers fit. Raises ParallelError if there are fewer layers than
+    stages.
     """
     if not costs:
         raise ParallelError("a pipeline has at least one stage")
@@ -72,7 +73,7 @@ class _Search:
         return taken + (cost.head if end == self._layers else 0.0)
 
     def least(self) -> float:
-        """A time that no numbers are faster than: that of layers which can be cut anywhere."""
+        """A lower bound of the time: that of layers which can be cut anywhere."""
         return self._layers / sum(1 / max(cost.layer, 1e-300) for cost in self._costs)
 
     def slowest(self, counts: Sequence[int]) -> float:

@@ -1,4 +1,4 @@
-"""How fast the ranks of a job are, and what joins them: measured, for the planner."""
+"""Measures how fast the ranks of a job compute, and the links between them, for the planner."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def measure_reduces(
 
 
 def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
-    """Bytes/s of a rank with others of one host and cluster; None on other ranks."""
+    """Measures the bytes/s of a rank with others of one host and cluster; None on other ranks."""
     if len(ranks) < 2:
         return None
     group = dist.new_group(ranks)
@@ -154,7 +154,7 @@ def _measure_host(ranks: list[int], buffer: torch.Tensor) -> float | None:
 
 
 def _measure_message(source: int, target: int, buffer: torch.Tensor) -> float | None:
-    """Bytes/s of a message; None but on its receiver. Ranks send one after another."""
+    """Measures the bytes/s of a message; None except on its receiver. Ranks send in turns."""
     found = None
     rank = dist.get_rank()
     if rank in (source, target):

@@ -1,4 +1,4 @@
-"""Models as the planner sees them: what a layer computes, keeps and hands on, for one sample."""
+"""Models as the planner sees them: computation, memory and messages of a layer for one sample."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 1e30  # of work and bytes: floats hold all costs of so many
 
 
 class ParallelError(ValueError):
-    """A plan that cannot be made or run so; says which argument, why, and what to do."""
+    """A plan cannot be made or run; the text names the argument, the reason and the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Model:
 
     @property
     def backward(self) -> int:
-        """How many forward passes a backward pass is worth."""
+        """How many forward passes a backward pass costs."""
         return 3 if self.recompute else 2
 
     @property

@@ -104,17 +104,19 @@ class Pipeline:
         return self.place.position == len(self.strategy.stages) - 1
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Those of this rank's layers."""
+        """Returns the parameters of this rank's layers."""
         for part in self.modules:
             yield from part.parameters()
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """This rank's, with the whole model's names: "first.weight", "layers.12.weight"."""
+        """Returns this rank's parameters, with the whole model's names: "first.weight",
+        "layers.12.weight".
+        """
         for part in self.modules:
             yield from part.named_parameters()
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's, with the whole model's names."""
+        """Returns this rank's state, with the whole model's names."""
         return {name: value for part in self.modules for name, value in part.state_dict().items()}
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -153,8 +155,9 @@ class Pipeline:
             )
 
     def _own_rows(self, batch: torch.Tensor) -> torch.Tensor:
-        """This replica's rows of every micro-batch, one micro-batch after another. Contiguous: the
-        stages of torch 2.11 compare strides."""
+        """Returns this replica's rows of every micro-batch, one micro-batch after another.
+        Contiguous, because the stages of torch 2.11 compare strides.
+        """
         count, size = self.strategy.micro_batches, self.strategy.micro_batch
         begin = self.place.first_row
         split = batch.reshape(count, size, *batch.shape[1:])
@@ -162,7 +165,7 @@ class Pipeline:
         return rows.flatten(0, 1).to(self.device).contiguous()
 
     def _make_groups(self) -> None:
-        """Every rank makes every group, in the same order, as torch wants it."""
+        """Makes all groups on every rank, in the same order, as torch requires."""
         self.data_group: dist.ProcessGroup | None = None
         self.tensor_group: dist.ProcessGroup | None = None
         for stage in self.strategy.stages:
@@ -228,9 +231,10 @@ class Pipeline:
         )
 
     def _infer_shapes(self, inputs: torch.Tensor) -> list[tuple[tuple[int, ...], torch.dtype]]:
-        """The shape of a sample, and the type, before each of torch's stages and after the last.
+        """Returns the shape of a sample, and the type, before each of torch's stages and after the
+        last.
 
-        The first replica of each stage runs one sample; everybody learns what came of it.
+        The first replica of each stage runs one sample, and all ranks get the result.
         """
         found: list[Any] = [(tuple(inputs.shape[1:]), inputs.dtype)] if self.is_first else [None]
         for index, part in enumerate(self.strategy.parts):
@@ -277,8 +281,10 @@ class Pipeline:
         return dist.all_reduce(flat, group=self.data_group, async_op=True), flat, bucket
 
     def _find_cause(self, error: dist.DistBackendError) -> dist.DistBackendError:
-        """The error of the whole job, if there is one by now. A stage's group may know only that
-        one of its ranks has left, which did so because a rank of another stage was lost."""
+        """Returns the error of the whole job, if there is one by now. A stage's group may only know
+        that one of its ranks has left, which may have left because a rank of another stage was
+        lost.
+        """
         try:
             # No other call of a step has this type, so ranks that go on fail, too.
             work = dist.all_reduce(
@@ -294,7 +300,7 @@ class Pipeline:
         return error
 
     def _add_losses(self, losses: list[torch.Tensor]) -> torch.Tensor:
-        """The batch's mean loss. All ranks take part, so that all learn of one that is lost."""
+        """Returns the batch's mean loss. All ranks take part, so that all learn of a lost rank."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         if self.place.index == 0:
             for loss in losses:
@@ -307,7 +313,7 @@ def _find_fault(
     layers: Sequence[Layer], strategy: Strategy, ranks: int, first: Layer | None,
     last: Layer | None, parallelize: Parallelize | None,
 ) -> str:  # fmt: skip
-    """Returns what is wrong with the arguments; "" is nothing."""
+    """Returns the fault of the arguments; "" if there is none."""
     if strategy.size != ranks:
         return f"the strategy is for {strategy.size} ranks, and the job has {ranks}"
     if len(layers) != strategy.layers:
@@ -341,12 +347,14 @@ def _make(layer: Layer) -> nn.Module:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a parameter that tensor parallelism shards."""
+    """Returns this rank's part of a parameter that tensor parallelism shards."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _try(module: Part, sample: torch.Tensor, part: tuple[int, int]) -> Any:
-    """The shape of a sample after a stage, and its type; or a text on why there is none."""
+    """Returns the shape of a sample after a stage, and its type; or a text with the reason why
+    there is none.
+    """
     modes = [(one, one.training) for one in module.modules()]
     module.eval()
     try:

@@ -23,8 +23,9 @@ _LEAST_PRICED = 16  # arrangements that are priced for the table, however slow t
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The fastest strategy of one arrangement. `across` says what crosses clusters: "pipeline",
-    "data", "both", or "" where there is one cluster."""
+    """The fastest strategy of one arrangement. `across` names the traffic that crosses clusters:
+    "pipeline", "data", "both", or "" if there is one cluster.
+    """
 
     price: Price
     across: str
@@ -109,7 +110,7 @@ def plan(
 
 
 def _check(model: Model, site: Site, batch: int, wish: Wish, optimizer: str) -> Wish:
-    """Raises ParallelError; `wish` is otherwise as it was, with one width for each stage."""
+    """Checks the arguments. Returns `wish` with one width for each stage. Raises ParallelError."""
     counts: list[tuple[str, object]] = [("batch", batch)]
     counts += [(name, getattr(wish, name)) for name in ("tensor", "pipeline", "micro_batches")]
     for name in ("data", "layers"):
@@ -161,7 +162,9 @@ def _text(counts: Sequence[int]) -> str:
 
 
 def _groupings(clusters: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Clusters in runs: each run is a part of the pipeline, its clusters add replicas to stages."""
+    """Yields the ways to put clusters into runs. A run is a part of the pipeline whose clusters add
+    replicas to its stages.
+    """
     if len(clusters) > _MOST_ORDERED:
         yield tuple((cluster,) for cluster in clusters)
         yield (tuple(clusters),)
@@ -184,7 +187,7 @@ def _groupings(clusters: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]
 def _cut_run(
     site: Site, run: Sequence[int], stages: int, tensor: int
 ) -> list[tuple[int, ...]] | None:
-    """The ranks of each of a run's stages; None where replicas would leave a host."""
+    """Returns the ranks of each stage of a run; None if a replica does not fit into one host."""
     found: list[tuple[int, ...]] = []
     for stage in range(stages):
         ranks: list[int] = []
@@ -254,8 +257,9 @@ def _why_none(model: Model, site: Site, wish: Wish) -> str:
 
 
 class _Choice(NamedTuple):
-    """How an arrangement may run. `beyond` is the part of a device's memory that its fullest stage
-    needs, 0 where all fit; `least` are seconds below which it does not get."""
+    """A way to run an arrangement. `beyond` is the part of a device's memory that its fullest stage
+    needs, 0 if all fit; `least` is a lower bound of the seconds.
+    """
 
     beyond: float
     least: float
@@ -322,7 +326,7 @@ class _Tried:
 
     @property
     def least(self) -> float:
-        """Seconds below which no choice gets that may be the best."""
+        """A lower bound of the seconds of any choice that may be the best."""
         return self._choices[0].least
 
     @property

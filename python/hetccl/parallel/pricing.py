@@ -30,8 +30,9 @@ _GATHERS = 2  # all-reduces of tensor parallelism in a layer's forward pass, and
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes of a rank of a stage. `state` is weights, gradients and optimizer states, `kept` the
-    activations of all micro-batches in flight, `buffers` what messages arrive in."""
+    """Bytes of a rank of a stage: `state` of weights, gradients and optimizer states, `kept` of the
+    activations of all micro-batches in flight, `buffers` of arriving messages.
+    """
 
     state: float
     kept: float
@@ -40,17 +41,17 @@ class Memory:
 
     @property
     def needs(self) -> float:
-        """All of it."""
+        """The sum of all parts."""
         return self.state + self.kept + self.buffers
 
     @property
     def part(self) -> float:
-        """The bytes it needs over those that the device has; 0 where these are unknown."""
+        """The needed bytes over the device's; 0 if these are unknown."""
         return self.needs / self.has if self.has else 0.0
 
     @property
     def fits(self) -> bool | None:
-        """None where the device's memory is unknown."""
+        """Whether it fits the device; None if the device's memory is unknown."""
         return None if self.has is None else self.needs <= self.has
 
 
@@ -162,14 +163,14 @@ class Pricer:
         return self._site.reduce_seconds(groups)
 
     def _backward(self, schedule: str) -> float:
-        """How many forward passes a backward pass is worth."""
+        """Returns the cost of a backward pass in forward passes."""
         split = self._model.split_backward if schedule == "zero-bubble" else 1
         return self._model.backward * split
 
     def split(self, schedule: str, within_memory: bool = True) -> Placed | None:
-        """The layers of each position's chunks; None where no division fits the memory.
+        """Returns the layers of each position's chunks; None if no division fits the memory.
 
-        Raises ParallelError where the model has too few layers.
+        Raises ParallelError if the model has too few layers.
         """
         chunks, positions = CHUNKS[schedule], len(self._arrangement.stages)
         model = self._model
@@ -271,7 +272,7 @@ class Pricer:
         )
 
     def least(self, schedule: str, placed: Placed) -> float:
-        """Seconds that a step takes at least, found without simulating it."""
+        """Returns a lower bound of a step's seconds, without simulating the step."""
         costs = self._costs(schedule, placed, [0.0] * len(placed))
         busy = [self._micro_batches * costs.busy(position) for position in range(len(placed))]
         reduces = self._reduces(placed)
@@ -298,8 +299,7 @@ class Pricer:
 
 
 def price_strategy(model: Model, site: Site, strategy: Strategy, optimizer: str = "adamw") -> Price:
-    """Prices a strategy that is there already. Raises ParallelError where it does not fit the model
-    or the site."""
+    """Prices a given strategy. Raises ParallelError if it does not fit the model or the site."""
     if strategy.layers != model.layers:
         raise ParallelError(
             f"the strategy is for {strategy.layers} layers, and {model.name} has {model.layers}"

@@ -29,7 +29,7 @@ class Pass(NamedTuple):
 
 
 def refuse(schedule: str, positions: int, batches: int) -> str:
-    """Why torch's schedule cannot run so many micro-batches; "" where it can."""
+    """Returns why torch's schedule cannot run that many micro-batches; "" if it can."""
     if schedule not in SCHEDULES:
         return f"there is no schedule {schedule!r}: give {', '.join(SCHEDULES)}"
     if schedule == "1f1b" and batches < positions:
@@ -133,7 +133,9 @@ class Costs:
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """`ends` is when each position has made its last pass, `busy` how long it computed."""
+    """`ends` has the time at which each position has made its last pass, `busy` the time that it
+    computed.
+    """
 
     ends: tuple[float, ...]
     busy: tuple[float, ...]
@@ -145,7 +147,7 @@ class Times:
 
 
 def bound(costs: Costs, batches: int) -> float:
-    """A time below which no schedule gets."""
+    """Returns a lower bound of any schedule's time."""
     best = begin = 0.0
     for position in range(len(costs.forward)):
         best = max(best, begin + batches * costs.busy(position))
@@ -154,7 +156,9 @@ def bound(costs: Costs, batches: int) -> float:
 
 
 class _Pipeline:
-    """Replays the passes: each position makes its own in order, when what they need is there."""
+    """Replays the passes: each position makes its passes in order, each as soon as its inputs are
+    there.
+    """
 
     def __init__(self, schedule: str, costs: Costs, batches: int) -> None:
         self.costs = costs
@@ -225,5 +229,5 @@ class _Pipeline:
 
 
 def simulate(schedule: str, costs: Costs, batches: int) -> Times:
-    """When each position of a pipeline is done with `batches` micro-batches. Pure."""
+    """Returns when each position of a pipeline has done `batches` micro-batches. Pure."""
     return _Pipeline(schedule, costs, batches).run()

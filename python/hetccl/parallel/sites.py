@@ -106,7 +106,9 @@ class Site:
         return rate
 
     def send_seconds(self, flows: Iterable[Flow]) -> float:
-        """How long messages take that are sent at once: those of a host share its cards."""
+        """Returns the seconds of messages that are sent at once; messages of one host share its
+        cards.
+        """
         busy: dict[tuple[str, int], float] = defaultdict(float)
         for flow in flows:
             one, other = self.hosts[flow.source], self.hosts[flow.target]
@@ -123,12 +125,12 @@ class Site:
         return self.latency + max(busy.values()) if busy else 0.0
 
     def reduce_seconds(self, groups: Iterable[Group]) -> float:
-        """How long all-reduces take that start at once.
+        """Returns the seconds of all-reduces that start at once.
 
-        A host of k ranks of a group of d over h hosts sends (d - k)/d of the buffer to be added
-        up and k/d of the sum to each other host, as `hetccl.sharding` counts. Its ranks share what
-        arrives meanwhile, so the slower of both counts. What was measured counts before what is
-        computed.
+        A host of k ranks of a group of d over h hosts sends (d - k)/d of the buffer to be added up
+        and k/d of the sum to each other host, as `hetccl.sharding` counts. Its ranks share the
+        arrived bytes meanwhile, so the slower of both counts. Measurements count before computed
+        values.
         """
         groups = [group for group in groups if len(group.ranks) > 1 and group.size]
         if self.times and len(groups) == 1 and len(groups[0].ranks) == self.size:
@@ -155,10 +157,11 @@ class Site:
 
 
 def read_times(path: Path, site: Site) -> Site:
-    """`site` with the all-reduces of all its ranks that `hetccl tune --output` has measured.
+    """Returns `site` with the all-reduces of all its ranks that `hetccl tune --output` has
+    measured.
 
-    The fastest setting of each size counts, as in a job that is tuned. Raises OSError, and
-    ParallelError where the file is damaged or was measured with other ranks or hosts.
+    The fastest setting of each size counts, as in a tuned job. Raises OSError, and ParallelError if
+    the file is damaged or was measured with other ranks or hosts.
     """
     try:
         points = [point for point in records.read(path) if not point.failed]
@@ -191,7 +194,9 @@ def _check_rate(what: str, rate: object) -> float:
 def _by_rank(
     what: str, given: Mapping[int, Any] | Sequence[Any] | None, found: graph.Topology
 ) -> dict[int, Any]:
-    """Returns by rank what was given for clusters (a mapping by number) or ranks (a sequence)."""
+    """Returns by rank the values that were given for clusters (a mapping by number) or ranks (a
+    sequence).
+    """
     if given is None:
         return {}
     if isinstance(given, Mapping):

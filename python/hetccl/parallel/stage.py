@@ -16,7 +16,7 @@ from hetccl.parallel.strategies import Strategy, find_routes
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A rank of a neighbouring stage, and which of this rank's rows it sends or gets."""
+    """A rank of a neighbouring stage, with the rows of this rank that it sends or gets."""
 
     rank: int
     begin: int
@@ -63,8 +63,8 @@ def find_place(strategy: Strategy, rank: int) -> Place:
 class RoutedStage(PipelineStage):
     """A PipelineStage that exchanges rows of a micro-batch with several ranks of each neighbour.
 
-    Its metadata are given, so that torch infers none: stages of unlike width have no partner of
-    their own with whom to do it.
+    Its metadata is given, so torch does not infer it: in stages of different widths no rank has a
+    partner of its own to infer it with.
     """
 
     def __init__(

@@ -67,7 +67,8 @@ class Route:
 
 
 def find_routes(source: Sequence[int], target: Sequence[int]) -> list[Route]:
-    """How rows get from the replicas of a stage to those of the next one, which have unlike shares.
+    """Returns the routes of rows from the replicas of a stage to those of the next one, which have
+    different shares.
 
     `source` and `target` are the rows of each replica. Gradients take the same routes back.
     """
@@ -185,8 +186,9 @@ class Strategy:
 
     @classmethod
     def load(cls, path: str | Path) -> Strategy:
-        """Reads a strategy that this user has saved. Raises OSError, and ParallelError where the
-        file is none."""
+        """Reads a strategy that this user has saved. Raises OSError, and ParallelError if the file
+        is none.
+        """
         text = read_own(Path(path), _MOST_FILE_BYTES)
         try:
             values = json.loads(text)

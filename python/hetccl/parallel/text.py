@@ -68,7 +68,7 @@ def _strategies(plan: Plan, rows: tuple[Row, ...]) -> Table:
 
 
 def _choose(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The first few, and the first of each way across clusters."""
+    """Returns the first few rows, and the first row of each kind of traffic across clusters."""
     first = {row.across: row for row in reversed(rows)}.values()
     return tuple(row for number, row in enumerate(rows) if number < _FEW or row in first)
 
@@ -102,7 +102,7 @@ def _stages(plan: Plan, price: Price) -> Table:
 
 
 def explain(plan: Plan, price: Price) -> Iterator[str]:
-    """Yields sentences on why the best strategy is what it is."""
+    """Yields sentences on why the best strategy is the best."""
     strategy, costs = price.strategy, price.costs
     positions = range(len(strategy.stages))
     busy = [costs.busy(position) for position in positions]

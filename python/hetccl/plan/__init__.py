@@ -1,1 +1,1 @@
-"""Plans for people: what each rank does in a collective, as text and as SVG."""
+"""Plans for people: the steps of each rank in a collective, as text and as SVG."""

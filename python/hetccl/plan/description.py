@@ -53,7 +53,7 @@ class Description:
 
     @property
     def of_least(self) -> float | None:
-        """Bytes between clusters over the least possible; None where none need cross."""
+        """Bytes between clusters as a multiple of the least possible; None if none need cross."""
         return self["cross_bytes"] / self["least_bytes"] if self["least_bytes"] else None
 
     @property
@@ -76,7 +76,7 @@ class Description:
 
 
 def name_of(step: Step) -> str:
-    """What the step does, without its regions: "send to 3"."""
+    """Returns the step's name without its regions: "send to 3"."""
     kind: str = step["kind"]
     if kind == "send":
         return f"send to {step['peer']}"
@@ -112,7 +112,7 @@ def _transfer(transfer: dict[str, Any]) -> str:
 
 
 def parse(text: str) -> Description:
-    """From hetcclPlanDescribe."""
+    """Reads the result of hetcclPlanDescribe."""
     raw: dict[str, Any] = json.loads(text)
     ranks = [
         RankPlan(plan["rank"], plan["cluster"], plan["plan"]["steps"], plan.get("code"))

@@ -92,7 +92,7 @@ class _Lanes:
         )  # fmt: skip
 
     def pipeline(self, top: float) -> None:
-        """When each stage starts each slice; a column is one slice's time."""
+        """Draws when each stage starts each slice; a column is one slice's time."""
         slices = self.plan["slices"]
         shown = min(slices["number"], _SLICES)
         if shown < 2 or self.plan["stages"] < 2:

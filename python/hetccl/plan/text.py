@@ -85,7 +85,7 @@ def _traffic(plan: Description, topology: Topology) -> Table:
 
 
 def _cards(plan: Description, topology: Topology) -> Table:
-    """Which card of each host carries what."""
+    """Returns the load of each host's cards."""
     table = Table(title="Cards of the hosts", title_justify="left", title_style="bold", box=None,
                   header_style="dim", pad_edge=False)  # fmt: skip
     for column in ("host", "card", "rate", "sends", "of the host", "card's time"):
@@ -140,7 +140,7 @@ def _code(plan: RankPlan) -> Table:
 
 
 def _operands(instruction: dict[str, Any]) -> str:
-    """What the instruction waits for, reads and writes."""
+    """Returns the instruction's waits, and the operands that it reads and writes."""
     if "sync" in instruction:
         back = instruction.get("slices_before", 0)
         return str(instruction["sync"]) + (f", {counted(back, 'slice')} before" if back else "")

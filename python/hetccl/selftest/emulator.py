@@ -1,4 +1,6 @@
-"""Whether this machine's devices are emulated: what runs on them shows nothing of hardware."""
+"""Finds out whether this machine's devices are emulated: a self test on these shows nothing of
+hardware.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ _LIBRARIES = ("librocjitsu",)  # of emulators, which a program has preloaded
 
 
 def find(maps: Path = Path("/proc/self/maps")) -> str:
-    """The emulator's library among those that this process has mapped; empty where none is."""
+    """Returns the emulator's library if this process has mapped one, else ""."""
     try:
         lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux: --emulator says it there

@@ -1,4 +1,6 @@
-"""What a report of a self test shows of each vendor's parts, by the levels of docs/vendors.md."""
+"""Derives from a self test's report the level of evidence for each vendor's parts, as
+docs/vendors.md defines them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def _forwarded(rank: Document) -> bool:
 
 
 def _emulator(document: Document) -> str:
-    """What emulated devices, by the user or by what the ranks had loaded."""
+    """Returns the name of the devices' emulator, as the user gave it or as ranks had loaded it."""
     seen = [document["emulator"], *(rank.get("emulator", "") for rank in document["ranks"])]
     return next(filter(None, seen), "")
 
@@ -99,7 +101,7 @@ def _text(levels: dict[str, dict[str, int]], adaptors: dict[str, list[str]], emu
 
 
 def _why_none(document: Document) -> str:
-    """Why a report is no evidence at all; empty where it is some."""
+    """Returns why a report is no evidence; "" if it is some."""
     result = document["result"]
     reasons = []
     if result["failed"]:

@@ -1,4 +1,4 @@
-"""Takes out of a report what a stranger would not show: names, addresses, folders."""
+"""Removes private texts from a report: names, addresses, folders."""
 
 from __future__ import annotations
 

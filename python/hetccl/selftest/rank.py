@@ -1,4 +1,6 @@
-"""One rank of a self test. It writes what it sees at once, so that a rank that dies is heard."""
+"""One rank of a self test. It writes each result at once, so that the results of a rank that dies
+are known.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ _SPEED_OPERATIONS = ("all_reduce", "all_gather")
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank knows of a self test. `layouts` has the ranks' labels by name, `libraries`
-    the paths of those that were found."""
+    """Options and facts of a self test that every rank knows. `layouts` has the ranks' labels by
+    name, `libraries` the paths of those that were found.
+    """
 
     devices: list[str]
     layouts: dict[str, list[str]]
@@ -199,7 +202,7 @@ def run_layout(comm: Communicator, memory: Memory, job: Job, layout: str, notes:
 
 
 def join(job: Job, rank: int, layout: str, folder: Path, notes: Notes) -> Communicator | None:
-    """The communicator of a layout. None where it cannot be made: others perhaps can."""
+    """Returns the communicator of a layout; None if it cannot be made, as others perhaps can."""
     meeting = exchange(rank, folder / f"id-{layout}", _TIMEOUT)
     try:
         return Communicator(

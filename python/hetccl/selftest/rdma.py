@@ -1,4 +1,4 @@
-"""The part of a self test's report that is about RDMA: ports, limits, and who moved the memory."""
+"""The RDMA part of a self test's report: ports, limits, and which transport moved the memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def settings(rank: int) -> dict[str, str]:
 
 
 def why_no_rdma(found: dict[str, Any]) -> str:
-    """Why this machine has no RDMA, from the facts of `hetccl info`; empty where it has."""
+    """Returns why this machine has no RDMA, by the facts of `hetccl info`; "" if it has."""
     mine = [one for one in found.get("transports", []) if one["name"] == TRANSPORT]
     if any(one["available"] for one in mine):
         return ""
@@ -84,7 +84,7 @@ def _limit() -> int | str:
 
 
 def describe(found: dict[str, Any]) -> dict[str, Any]:
-    """What a report with RDMA says of the machine."""
+    """Returns a report's lines about the machine's RDMA."""
     return {
         "ports": find_ports(found),
         "locked_memory_kib": _limit(),  # ulimit -l
@@ -100,7 +100,7 @@ def find_library(maps: Path = Path("/proc/self/maps")) -> str:
 
 
 def evidence(document: dict[str, Any]) -> dict[str, Any]:
-    """What a report in which nothing failed shows of RDMA."""
+    """Returns the evidence for RDMA in a report in which nothing failed."""
     ports = document["rdma"]["ports"]
     used = [one for one in ports if not one["hetccl"].startswith("is not used")]
     moved = {one["memory"] for rank in document["ranks"] for some in rank["transports"].values()

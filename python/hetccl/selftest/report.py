@@ -1,4 +1,4 @@
-"""The report of a self test: what ran, what it ran on, and what that counts as."""
+"""The report of a self test: the trials that ran, the machine, and the evidence that they give."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAME_BITS = {"all_reduce", "all_gather", "broadcast"}  # every rank receives th
 
 @dataclass
 class Seen:
-    """What one rank wrote down, by layout."""
+    """The notes of one rank, by layout."""
 
     layouts: dict[str, dict[str, Any]]
     outcomes: dict[tuple[str, int], dict[str, Any]]
@@ -47,7 +47,7 @@ def read_notes(path: Path) -> Seen:
 
 
 def judge(trial: Trial, notes: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """What a trial came to over all ranks: ok is true, false, or null where it did not run."""
+    """Returns a trial's outcome over all ranks: `ok` is true, false, or null if it did not run."""
     known = [note for note in notes if note is not None and "outcome" in note]
     for rank, note in enumerate(notes):
         if note is not None and note.get("outcome") == "wrong":
@@ -71,7 +71,7 @@ def judge(trial: Trial, notes: list[dict[str, Any] | None]) -> dict[str, Any]:
 
 
 def cases(job: Job, seen: list[Seen]) -> Iterator[dict[str, Any]]:
-    """All trials of all layouts, and what they came to."""
+    """Returns all trials of all layouts with their outcomes."""
     ranks = len(job.devices)
     for layout in job.layouts:
         for number, trial in enumerate(trials(ranks, job.quick)):
@@ -80,7 +80,7 @@ def cases(job: Job, seen: list[Seen]) -> Iterator[dict[str, Any]]:
 
 
 def speeds(job: Job, seen: list[Seen]) -> list[dict[str, Any]]:
-    """Of each call the slowest rank's time; GB/s as nccl-tests' algbw and busbw."""
+    """Returns the slowest rank's time of each call; GB/s as nccl-tests' algbw and busbw."""
     found = []
     for layout, operation, size in seen[0].speeds:
         notes = [one.speeds.get((layout, operation, size), {}) for one in seen]
@@ -150,7 +150,7 @@ def build(job: Job, folder: Path, endings: list[str], machine: dict[str, Any]) -
 
 
 def dump(document: dict[str, Any]) -> str:
-    """As JSON with a line for each case, so that two reports can be compared by diff."""
+    """Returns JSON with a line for each case, so that two reports can be compared by diff."""
     parts = []
     for key, value in document.items():
         if key in ("cases", "speeds", "ranks", "libraries") and value:
@@ -162,7 +162,7 @@ def dump(document: dict[str, Any]) -> str:
 
 
 def show(document: dict[str, Any]) -> None:
-    """What a person reads at the end."""
+    """Prints the summary for people."""
     for rank in document["ranks"]:
         names = (rank.get(key, "") for key in ("vendor", "model", "architecture"))
         number, device = rank["rank"], " ".join(filter(None, names)) or rank["device"]

@@ -1,4 +1,4 @@
-"""What a self test tries: every collective, type, operator, size and place."""
+"""The trials of a self test: every collective, type, operator, size and place."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def counts(collective: str, dtype: str, ranks: int) -> list[int]:
 
 
 def trials(ranks: int, quick: bool = False) -> Iterator[Trial]:
-    """All of them, in the order in which every rank makes the calls; a few when `quick`."""
+    """Returns all trials, in the order in which every rank makes the calls; a few if `quick`."""
     for collective, case in CASES.items():
         for dtype in DataType.__members__:
             if quick and dtype not in _QUICK_TYPES:

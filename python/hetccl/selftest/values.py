@@ -1,4 +1,4 @@
-"""What the ranks send in a self test, and which results of it are right.
+"""The values that ranks send in a self test, and the rule for right results.
 
 Unlike a benchmark's values these make sums of floats round. A sum is right where it differs from
 the exact one by at most 2 n u S, for n ranks, u the type's unit roundoff and S the sum of the
@@ -50,7 +50,7 @@ class Values(Pattern):
         self._tables = [self._table(rank) for rank in range(n_ranks)]
 
     def value(self, rank: int, position: int) -> float:  # type: ignore[override]
-        """What `rank` sends at `position`."""
+        """Returns the value that `rank` sends at `position`."""
         return self._tables[rank][position % PERIOD]
 
     def combine(self, values: list[float]) -> float:
@@ -67,7 +67,7 @@ class Values(Pattern):
         return super().result(first, count)
 
     def wrong(self, got: bytes | bytearray, expected: bytes) -> int:
-        """How many elements are wrong, `expected` being what a Case of these values expects."""
+        """Returns how many elements differ from `expected`, which a Case of these values has."""
         first, self._first = self._first, None
         if got == expected:
             return 0
@@ -79,7 +79,7 @@ class Values(Pattern):
         return Expected(first, count, self.reduced, slack).count_wrong(got, self.dtype)
 
     def _table(self, rank: int) -> list[float]:
-        """A period of what a rank sends, as the type has it."""
+        """Returns one period of a rank's values, in the type's form."""
         if not self._floating:
             return [self._whole(rank, position) for position in range(PERIOD)]
         raw = (self._real(rank, position) for position in range(PERIOD))

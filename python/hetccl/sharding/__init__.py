@@ -23,7 +23,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported by those who ask for it."""
+    """Imports modules that need torch at their first use."""
     if name == "shard":
         from hetccl.sharding.builder import shard
 

@@ -118,8 +118,10 @@ class _Arguments:
 def _agree(
     model: nn.Module, optimizer: torch.optim.Optimizer, own: _Arguments
 ) -> tuple[Sharding, list[nn.Module], set[str], list[list[str]]]:
-    """What all ranks shard by, the units, the names of exact parameters, and those of each of the
-    optimizer's groups. All ranks raise ShardingError where one of them is wrong or unlike."""
+    """Returns what all ranks have agreed on: the sharding, the units, the names of exact
+    parameters, and the names in each of the optimizer's groups. All ranks raise ShardingError if
+    one of them is wrong or differs.
+    """
     sharding, found, error = Sharding(1, 1, 1), [], ""
     exact: set[str] = set()
     try:
@@ -170,7 +172,9 @@ def _change(preset: str | Sharding, changes: dict[str, Any]) -> Sharding:
 
 @torch.no_grad()
 def _take_values_of_first_rank(model: nn.Module) -> None:
-    """As DistributedDataParallel does: ranks may have made the model with unlike seeds."""
+    """Copies rank 0's values to all ranks, as DistributedDataParallel does, because ranks may have
+    made the model with different seeds.
+    """
     for tensor in (*model.parameters(), *model.buffers()):
         values = tensor.detach().contiguous()
         dist.broadcast(values, 0)
@@ -258,7 +262,7 @@ class _Builder:
 def _rewire(
     optimizer: torch.optim.Optimizer, before: dict[str, nn.Parameter], masters: list[Masters]
 ) -> None:
-    """Has the optimizer step on the masters instead of the model's parameters."""
+    """Makes the optimizer step on the masters instead of the model's parameters."""
     pieces = {piece.name: (piece, part) for one in masters for piece, part in one.parameters}
     whole = {id(parameter): plain_name(name) for name, parameter in before.items()}
     for group in optimizer.param_groups:

@@ -87,12 +87,14 @@ class _Planner(DefaultLoadPlanner):
 
 
 def read_metadata(path: str | os.PathLike[str]) -> Metadata:
-    """The metadata of the checkpoint in a folder. Raises OSError where there is none, and
-    pickle.UnpicklingError or another exception where it is no checkpoint."""
+    """Returns the metadata of the checkpoint in a folder. Raises OSError if there is none, and
+    pickle.UnpicklingError or another exception if the folder holds no checkpoint.
+    """
     return _Reader(path).read_metadata()
 
 
 def load_checkpoint(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """torch.distributed.checkpoint.load of a folder into `state`. Collective. All ranks raise
-    CheckpointException where one cannot read it."""
+    """Loads a folder into `state` by torch.distributed.checkpoint.load. Collective. All ranks raise
+    CheckpointException if one of them cannot read it.
+    """
     load(state, storage_reader=_Reader(path), planner=_Planner())

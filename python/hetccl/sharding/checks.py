@@ -1,4 +1,4 @@
-"""What shard() refuses, and how it finds the modules whose weights are gathered at once."""
+"""Finds the arguments that shard() refuses, and the modules whose weights are gathered together."""
 
 from __future__ import annotations
 

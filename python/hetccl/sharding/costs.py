@@ -1,4 +1,4 @@
-"""What a sharding costs: memory of a rank, and the bytes of each phase of a step.
+"""The costs of a sharding: memory of a rank, and the bytes of each phase of a step.
 
 Source: Xu et al., "Scaling Large Language Model Training on Frontier with Low-Bandwidth
 Partitioning", section V: memory as tables V and VI, volumes as tables VII and VIII, which count

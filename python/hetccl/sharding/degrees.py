@@ -1,4 +1,4 @@
-"""Over how many ranks weights, gradients and optimizer states are sharded, and which ranks share.
+"""The degrees of a sharding: over how many ranks, and over which, each part of the state is spread.
 
 Source: Xu et al., "Scaling Large Language Model Training on Frontier with Low-Bandwidth
 Partitioning", section V and table IV; the dependency rule is that of AMSP (arXiv 2311.00257).
@@ -18,12 +18,13 @@ Degree = int | str
 
 
 class ShardingError(ValueError):
-    """Degrees, encodings or modules that cannot be sharded so; says which argument and why."""
+    """Degrees, encodings or modules do not allow sharding; the text names argument and reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sharding:
-    """What is sharded how far, and encoded how. Degrees are numbers of ranks, or levels.
+    """How far each part of the state is sharded, and how it is encoded. Degrees are numbers of
+    ranks, or levels.
 
     `weights`, `gradients` and `optimizer_states` are the degrees of the three parts of a model's
     state. `secondary` is that of a second partition of the weights, from which all gathers but the
@@ -78,7 +79,7 @@ class Tree:
         return math.gcd(2 if level == "pair" else 0, *groups)
 
     def find_degree(self, argument: str, degree: Degree) -> int:
-        """`degree` as a number of ranks. Raises ShardingError, which names `argument`."""
+        """Returns `degree` as a number of ranks. Raises ShardingError, which names `argument`."""
         if isinstance(degree, str):
             if degree not in LEVELS:
                 raise ShardingError(
@@ -138,7 +139,7 @@ RULE = (
 
 
 def find_degrees(sharding: Sharding, tree: Tree) -> Degrees:
-    """`sharding` on `tree`. Raises ShardingError with the rule that is broken."""
+    """Returns the degrees of `sharding` on `tree`. Raises ShardingError with the broken rule."""
     names = ("weights", "gradients", "optimizer_states")
     found = [tree.find_degree(name, getattr(sharding, name)) for name in names]
     chain = [*zip(names, found, strict=True), ("the number of ranks", tree.size)]

@@ -1,4 +1,4 @@
-"""Bandwidths and memory of the devices of a topology, where nobody names them."""
+"""Default bandwidths and memory of the devices of a topology."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ _OF_HOST = Device(10, 10, 0)  # one copy in a host's memory
 
 
 def find_device(vendor: str, model: str) -> Device:
-    """What is known of a device ("cuda", "NVIDIA A100-SXM4-80GB"); a size in its name counts."""
+    """Returns the known facts of a device ("cuda", "NVIDIA A100-SXM4-80GB"); a size in its name
+    counts.
+    """
     if vendor == "host":
         return _OF_HOST
     name = model.upper()

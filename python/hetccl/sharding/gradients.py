@@ -75,10 +75,10 @@ class GradientFlow:
 class Gradients:
     """The gradients of one flat buffer's parameters.
 
-    FSDP2 leaves each rank the mean over the weights group of its part of each gradient. When all
-    have come, their buffer is averaged over the gradients group, of which each rank keeps one part,
-    and added to what former passes left. Unless more passes are to come, that part is averaged over
-    the optimizer states group, of which each rank keeps one part, and over the replicas.
+    FSDP2 leaves on each rank its part of each gradient, as the mean over the weights group. When
+    all parts are there, this averages their buffer over the gradients group, of which each rank
+    keeps one part, and adds the results of former passes. In the last pass it averages that part
+    over the optimizer states group, of which each rank again keeps one part, and over the replicas.
     """
 
     def __init__(

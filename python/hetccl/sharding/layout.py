@@ -1,4 +1,4 @@
-"""How the parameters of a unit lie in flat buffers, and which part of them this rank owns."""
+"""The layout of a unit's parameters in flat buffers, and the part of them that this rank owns."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ def elements_of_part(parameter: DTensor) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """What a rank owns of one parameter: elements [begin, end) of the rank's part of the flat
-    buffer, which are [first, first + end - begin) of the whole parameter, seen flat."""
+    """The part of one parameter that a rank owns: elements [begin, end) of the rank's part of the
+    flat buffer, which are [first, first + end - begin) of the whole parameter, seen flat.
+    """
 
     name: str
     parameter: DTensor
@@ -102,7 +103,7 @@ class Flat:
         self.end = self.begin + self.shard
 
     def pieces(self) -> Iterator[Piece]:
-        """What this rank owns of each parameter, in the order of the buffer."""
+        """Yields the part of each parameter that this rank owns, in the order of the buffer."""
         for slot in self.slots:
             begin = max(slot.offset, self.begin)
             end = min(slot.offset + slot.own_elements, self.end)
@@ -116,7 +117,7 @@ class Flat:
         return self.slots[0].parameter.dtype
 
     def read(self, dtype: torch.dtype, begin: int, end: int) -> torch.Tensor:
-        """A copy of elements [begin, end) of the flat buffer, zeros where it is padded."""
+        """Returns a copy of elements [begin, end) of the flat buffer, with zeros for padding."""
         device = self.slots[0].parameter.device
         flat = torch.zeros(end - begin, dtype=dtype, device=device)
         for slot in self.slots:

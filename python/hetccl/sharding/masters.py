@@ -1,4 +1,4 @@
-"""The rank's own part of a flat buffer of weights: what the optimizer steps on.
+"""The rank's own part of a flat buffer of weights, which the optimizer updates.
 
 It is float32, or float64 where the model is.
 """

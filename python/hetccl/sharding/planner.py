@@ -1,4 +1,4 @@
-"""Plans of a sharding: what each preset costs on a topology, and the degrees that cost least."""
+"""Plans a sharding: prices each preset on a topology, and finds the degrees that cost least."""
 
 from __future__ import annotations
 
@@ -164,7 +164,9 @@ def plan(
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What a topology says: reaches on its tree, hosts' names, bandwidths, memory of a rank."""
+    """The facts that a topology gives: reaches on its tree, hosts' names, bandwidths, memory of a
+    rank.
+    """
 
     reaches: Reaches
     host_names: tuple[str, ...]
@@ -221,7 +223,7 @@ def _make_scheme(
 
 
 def _shardings(wires: Sharding, ranks: int) -> Iterator[Sharding]:
-    """All that find_degrees allows on a tree of so many ranks."""
+    """Yields every sharding that find_degrees allows on a tree of so many ranks."""
     divisors = [number for number in range(1, ranks + 1) if ranks % number == 0]
     for states in divisors:
         for gradients in (number for number in divisors if states % number == 0):

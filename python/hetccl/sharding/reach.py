@@ -1,4 +1,4 @@
-"""How far the groups of a sharding reach: their level, and what leaves each host."""
+"""The reach of a sharding's groups: their level, and the bytes that leave each host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reach:
 
     @functools.cached_property
     def leaving(self) -> Mapping[str, tuple[float, ...]]:
-        """For each host, how many times a group's buffer leaves it, by collective."""
+        """By collective and host, how many times a group's buffer leaves the host."""
         both = tuple(map(sum, zip(self.gathers, self.reduces, strict=True)))
         return {
             "all_gather": self.gathers, "reduce_scatter": self.reduces, "all_reduce": both,

@@ -1,4 +1,6 @@
-"""What a checkpoint of torch.distributed.checkpoint has, told before anything is read of it."""
+"""Lists the contents of a checkpoint of torch.distributed.checkpoint before anything is read from
+it.
+"""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ class NonFiniteGradientsError(ArithmeticError):
 
 
 class Sharded:
-    """What `shard` made of a model and its optimizer; train with those as before.
+    """The model and optimizer that `shard` has sharded; train with them as before.
 
-    `degrees` are the numbers of ranks that the sharding came to.
+    `degrees` are the resulting numbers of ranks.
 
     Not thread-safe. Methods are collective unless they say otherwise.
     """
@@ -79,8 +79,9 @@ class Sharded:
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
-        """Backward passes inside are not the last before the step: their gradients are added up in
-        each gradients group, and nothing crosses between those. Not collective by itself."""
+        """Marks backward passes that are not the last before the step: their gradients are added up
+        in each gradients group, and nothing crosses between groups. Not collective by itself.
+        """
         before, self._flow.crosses = self._flow.crosses, False
         try:
             yield
@@ -88,9 +89,9 @@ class Sharded:
             self._flow.crosses = before
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Scales all gradients so that their norm is at most `max_norm`; returns what it was.
+        """Scales all gradients so that their norm is at most `max_norm`. Returns the norm before.
 
-        As torch.nn.utils.clip_grad_norm_ of the plain model, which sees no gradients here.
+        Works as torch.nn.utils.clip_grad_norm_ of the plain model, which sees no gradients here.
         """
         self._flow.finish()
         held = [gradient for _, gradient in self._named_gradients()]
@@ -132,18 +133,18 @@ class Sharded:
         raise ShardingError("optimizer: give it all parameters before it is sharded")
 
     def _drop_gathered(self) -> None:
-        """FSDP2 keeps weights gathered after a forward pass that no backward pass has followed."""
+        """Frees the weights that FSDP2 keeps gathered after a forward without a backward pass."""
         for unit in self._units:
             unit.reshard()
 
     @property
     def _has_failed(self) -> bool:
-        """Whether a pass began that has not come to its end."""
+        """Whether a pass has begun and not ended."""
         context = cast("FSDPModule", self.model)._get_fsdp_state()._state_ctx
         return context.iter_forward_root is not None or context.post_backward_final_callback_queued
 
     def _check_parameters(self) -> None:
-        """Raises ShardingError where parameters have been frozen, the reverse, or replaced."""
+        """Raises ShardingError if parameters have been frozen, unfrozen or replaced."""
         trained = self._trained
         for name, parameter in self.model.named_parameters():
             if trained.get(plain_name(name), parameter) is not parameter:
@@ -230,12 +231,12 @@ class Sharded:
         save(self.state_dict(), checkpoint_id=path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Reads what `save` wrote, or what torch saved of a plain or an FSDP2 model as
-        {"model": …, "optimizer": …}: of any degrees and any number of ranks.
+        """Reads a checkpoint of `save`, or one that torch has saved of a plain or an FSDP2 model as
+        {"model": …, "optimizer": …}, with any degrees and any number of ranks.
 
         All ranks raise ShardingError for a checkpoint of another model or optimizer, and nothing
-        has changed. Where reading fails midway, all raise torch's CheckpointException; values are
-        then partly the checkpoint's, and no step is taken before another one has been loaded.
+        has changed. If reading fails midway, all raise torch's CheckpointException; values are then
+        partly the checkpoint's, and no step is taken before another one has been loaded.
 
         A checkpoint runs no code: one that names other classes than those of torch's metadata, or
         holds objects that torch's weights-only loader refuses, cannot be read.
@@ -280,7 +281,7 @@ class Sharded:
 
     @contextlib.contextmanager
     def _undoing(self) -> Iterator[None]:
-        """Where it fails, the optimizer has the state that it had."""
+        """Restores the optimizer's state if the body fails."""
         torn, self._is_torn = self._is_torn, False  # the optimizer makes its state by a step
         had = list(self.optimizer.state)
         try:
@@ -293,7 +294,7 @@ class Sharded:
 
     @contextlib.contextmanager
     def _taking(self) -> Iterator[None]:
-        """Where it fails, no step is taken until a state has been taken whole."""
+        """If the body fails, refuses further steps until a whole state has been loaded."""
         try:
             yield
         except BaseException:
@@ -312,11 +313,12 @@ class Sharded:
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what was loaded into a `state_dict()`, or the plain model's and optimizer's state
-        dicts, whole on every rank, as {"model": …, "optimizer": …}.
+        """Takes over a state that was loaded into a `state_dict()`, or the plain model's and
+        optimizer's state dicts, whole on every rank, as {"model": …, "optimizer": …}.
 
         All ranks raise ShardingError for a state of another model or optimizer, before anything is
-        copied. Gradients are dropped."""
+        copied. Gradients are dropped.
+        """
         self.optimizer.zero_grad()
         with self._undoing():
             fitting = self._check_state(state)

@@ -93,7 +93,7 @@ class TrainingState:
         return {name: value for name, (_, value) in self._named().items()}
 
     def check(self, state: Mapping[str, Any]) -> FittingState:
-        """Raises ShardingError where names, shapes or groups are unlike."""
+        """Raises ShardingError if names, shapes or groups differ."""
         if not {"model", "optimizer"} <= state.keys():
             raise ShardingError('the state must be {"model": ..., "optimizer": ...}')
         model: Mapping[str, Any] = state["model"]
@@ -125,8 +125,9 @@ class TrainingState:
         return FittingState(model, states, optimizer["param_groups"], is_whole)
 
     def check_groups(self, groups: Sequence[Mapping[str, Any]]) -> dict[Any, str]:
-        """Raises ShardingError for other groups than the optimizer's. The name of each parameter in
-        them, which may have numbers."""
+        """Returns the name of each parameter in the groups, which may have numbers. Raises
+        ShardingError for other groups than the optimizer's.
+        """
         if len(groups) != len(self._groups):
             raise ShardingError(
                 f"the state has {len(groups)} groups of parameters, the optimizer "
@@ -147,8 +148,9 @@ class TrainingState:
         return name_of
 
     def restore(self, state: FittingState) -> None:
-        """Copies what is not there yet, into what the optimizer has of its state. Parameters that
-        `state` has no state of have none."""
+        """Copies values that are not there yet into the optimizer's state. Parameters without state
+        in `state` get none.
+        """
         named = self._named()
         for name, value in state.model.items():
             first, target = named[name]
@@ -174,8 +176,9 @@ class TrainingState:
                     own[key] = _share(piece, parameter, value)
 
     def make_optimizer_state(self) -> None:
-        """Has the optimizer make what it lacks of its state, to be overwritten, by a step with
-        gradients and rates of 0. There must be no gradients. Collective."""
+        """Makes the optimizer create its missing state, to be overwritten, by a step with gradients
+        and rates of 0. There must be no gradients. Collective.
+        """
         parameters = [
             parameter
             for _, parameter in self._owned.values()
@@ -225,14 +228,16 @@ def _fill(target: torch.Tensor, value: torch.Tensor, piece: Piece) -> None:
 
 
 def _share(piece: Piece, part: nn.Parameter, value: Any) -> Any:
-    """What `part` has of the whole parameter's value in the optimizer's state."""
+    """Returns the part of a parameter's value in the optimizer's state that `part` holds."""
     if not isinstance(value, torch.Tensor) or value.shape != piece.parameter.shape:
         return value
     return _part_of(value, piece, part).to(part.device, copy=True)
 
 
 def _copy(target: Any, value: Any) -> None:
-    """Of what is not trained. What was loaded in place may share the target's memory."""
+    """Copies a value that is not trained. A value that was loaded in place may share the target's
+    memory.
+    """
     if not isinstance(target, torch.Tensor):
         return
     if isinstance(target, DTensor) and not isinstance(value, DTensor):

@@ -143,7 +143,7 @@ def _steps(scheme: Scheme, costs: Costs, plan: ShardingPlan) -> Table:
 
 
 def call_of(sharding: Sharding) -> str:
-    """The Python that makes it, without what has its default."""
+    """Returns the Python call that makes it, without arguments that have their defaults."""
     fields = dataclasses.fields(Sharding)
     given = {field.name: getattr(sharding, field.name) for field in fields}
     words = [f"{name}={value!r}" for name, value in given.items() if value not in (None, "")]

@@ -28,7 +28,9 @@ def _aligned(size: int) -> int:
 
 
 def find_slices(parameters: Mapping[str, DTensor], exact: Set[str]) -> list[slice]:
-    """Where the exact ones lie in a rank's part of all of them, one after the other."""
+    """Returns the places of the exact parameters in a rank's part of all parameters, one after the
+    other.
+    """
     slices, offset = [], 0
     for name, parameter in parameters.items():
         elements = elements_of_part(parameter)
@@ -39,7 +41,9 @@ def find_slices(parameters: Mapping[str, DTensor], exact: Set[str]) -> list[slic
 
 
 class _Allocating:
-    """FSDP2 asks for the memory of each call. (Its own abstract class is not public.)"""
+    """Allocates the memory of each call, in the interface that FSDP2 asks for. (FSDP2's own
+    abstract class is not public.)
+    """
 
     def allocate(
         self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device

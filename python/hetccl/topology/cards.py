@@ -50,7 +50,7 @@ def vendor_of(model: str) -> str:
 
 
 def known_models(vendor: str) -> str:
-    """The names of a vendor's models, for people; "" where none is known."""
+    """Returns the names of a vendor's models, for people; "" if none is known."""
     return ", ".join(one.names for one in _MODELS if one.vendor == vendor)
 
 

@@ -44,7 +44,9 @@ def files_are_arguments() -> Iterator[None]:
 
 
 def read(file: Path) -> str:
-    """The complete topology of what a file says of ranks. HetcclError says what is wrong."""
+    """Returns the complete topology of a file that describes ranks. Raises HetcclError with the
+    reason.
+    """
     from hetccl import _lib
 
     with files_are_arguments():

@@ -1,4 +1,4 @@
-"""The topology's JSON as values, and what its views derive from it."""
+"""The topology's JSON as values, and properties that its views derive from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one rank says of itself."""
+    """The description that one rank gives of itself."""
 
     rank: int
     host: str
@@ -57,7 +57,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two clusters."""
+    """The link between two clusters."""
 
     a: int
     b: int
@@ -141,17 +141,17 @@ def _joined(links: Iterable[Link]) -> list[tuple[int, ...]]:
 
 
 def link_text(kind: str, mbps: int) -> str:
-    """ "tcp 10 Gbit/s"; shared memory has no speed that is known."""
+    """Returns a link for people: "tcp 10 Gbit/s". The speed of shared memory is unknown."""
     return kind if kind == "shm" else f"{kind} {bandwidth(mbps)}"
 
 
 def _card(rank: Rank, name: str) -> Nic:
-    """Of several addresses of one card the fastest counts."""
+    """Returns a card's row. If the card has several addresses, the fastest counts."""
     return max((nic for nic in rank.nics if nic.name == name), key=lambda nic: nic.mbps)
 
 
 def parse(text: str) -> Topology:
-    """From the text of hetcclTopologyDescribe or hetcclCommGetTopology, which is complete."""
+    """Reads the result of hetcclTopologyDescribe or hetcclCommGetTopology, which is complete."""
     raw: dict[str, Any] = json.loads(text)
     ranks = tuple(
         Rank(

@@ -50,7 +50,7 @@ class Layout:
 
 
 def parse_groups(text: str) -> str:
-    """ "AABB" as it is, "A2B2" spelt out."""
+    """Returns the groups spelt out: "AABB" for "A2B2"."""
     if not re.fullmatch(r"([A-Za-z]\d*)+", text):
         raise LayoutError(f"{text!r} is no layout: write a letter for each rank, AABB or A8B8")
     runs = [(letter, int(times or 1)) for letter, times in re.findall(r"([A-Za-z])(\d*)", text)]
@@ -68,7 +68,7 @@ def parse_bandwidth(text: str) -> int:
 
 
 def _lettered(texts: list[str], letters: str, option: str) -> dict[str, str]:
-    """["A=x", "y"] as {"A": "x", "": "y"}."""
+    """Returns {"A": "x", "": "y"} for ["A=x", "y"]."""
     found = {}
     for text in texts:
         letter, equals, value = text.rpartition("=")
@@ -87,7 +87,9 @@ def adaptor_vendors() -> list[str]:
 
 
 def unknown_vendor(vendor: str, others: list[str]) -> str:
-    """What is wrong with a vendor that is none of hetccl's own, nor of `others`, an adaptor's."""
+    """Returns the error text for a vendor that is neither hetccl's own nor one of `others`, which
+    adaptors provide.
+    """
     known = ", ".join([*_LIBRARIES, *others])
     text = f"there is no vendor {vendor!r}: give {known}, or a device of an adaptor"
     text += " that HETCCL_ADAPTORS names (hetccl info lists them)"
@@ -96,7 +98,9 @@ def unknown_vendor(vendor: str, others: list[str]) -> str:
 
 
 def _parse_kind(text: str) -> tuple[str, str]:
-    """Vendor and model of "cuda:H100" or "cuda". Raises LayoutError where one is not known."""
+    """Returns the vendor and the model of "cuda:H100" or "cuda". Raises LayoutError if one is not
+    known.
+    """
     vendor, colon, model = text.partition(":")
     if not vendor:
         raise LayoutError("--kind takes VENDOR, VENDOR:MODEL or LETTER=VENDOR:MODEL")
@@ -130,7 +134,9 @@ def parse(
 
 
 def to_json(layout: Layout) -> str:
-    """What the layout's ranks would say of themselves: a text for hetcclTopologyDescribe."""
+    """Returns the descriptions that the layout's ranks would give of themselves, as a text for
+    hetcclTopologyDescribe.
+    """
     places = [letter if not layout.together else "" for letter in layout.groups]
     per_host = {place: -(-total // layout.hosts) for place, total in Counter(places).items()}
     taken: Counter[str] = Counter()

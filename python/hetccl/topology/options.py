@@ -91,7 +91,7 @@ def parse_speeds(texts: list[str] | None, clusters: int) -> dict[int, float]:
 
 
 def by_cluster(option: str, texts: list[str] | None) -> dict[int | None, str]:
-    """["0=x", "y"] as {0: "x", None: "y"}."""
+    """Returns {0: "x", None: "y"} for ["0=x", "y"]."""
     found: dict[int | None, str] = {}
     for text in texts or []:
         cluster, equals, value = text.rpartition("=")

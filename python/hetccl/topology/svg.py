@@ -1,4 +1,6 @@
-"""A topology as a picture: hosts one below the other, what joins the clusters at their right."""
+"""A topology as a picture: hosts one below the other, and at their right the links between
+clusters.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _links(topology: Topology) -> Table:
 
 
 def show(topology: Topology, console: Console | None = None, show_all: bool = False) -> None:
-    """Hosts, the clusters on them, their ranks; then what joins the clusters."""
+    """Prints hosts with their clusters and ranks, then the links between clusters."""
     console = console or Console()
     hosts = topology.hosts
     sizes = (

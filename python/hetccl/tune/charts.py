@@ -16,14 +16,14 @@ _LEFT, _TOP = 76.0, 40.0
 
 
 def _scale(values: Sequence[float]) -> tuple[float, float]:
-    """From where to where the vertical axis goes: at least a tenth of the time."""
+    """Returns the ends of the vertical axis, which spans at least a tenth of the time."""
     low, high = min(values), max(values)
     room = max(high - low, 0.1 * high) * 0.1
     return max(0.0, low - room), max(high, low + 0.1 * high) + room
 
 
 def _ticks(labels: Sequence[str], step: float) -> list[int]:
-    """Which labels have room beside each other; the first and the last have."""
+    """Returns the labels that have room beside each other, always with the first and the last."""
     each = max(1, math.ceil((max(map(text_width, labels)) + 8) / max(step, 1)))
     chosen = list(range(0, len(labels), each))
     if len(labels) - 1 - chosen[-1] < each and len(chosen) > 1:
@@ -45,7 +45,9 @@ class _Chart:
         self._drawing = Drawing()
 
     def _us(self, point: Point) -> float:
-        """All beside one and the same default: a load that slowed both leaves the ratio alone."""
+        """Returns a point's time, as its ratio to one common default: a load that slows both leaves
+        the ratio.
+        """
         return point.ratio * self._finding.default_us
 
     def _x(self, value: int) -> float:
@@ -101,5 +103,7 @@ class _Chart:
 
 
 def along(finding: Finding, lines: Sequence[Line]) -> str:
-    """Time against one parameter's values; a line for each algorithm, dashed: the default."""
+    """Draws time against one parameter's values: a line for each algorithm, and the default,
+    dashed.
+    """
     return _Chart(finding, lines).draw()

@@ -107,7 +107,7 @@ Mpich = Annotated[
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """ "4K..64M" or "4K,1M" in bytes."""
+    """Returns the bytes of "4K..64M" or "4K,1M"."""
     first, dots, last = text.partition("..")
     if dots:
         size, end = parse_size(first), parse_size(last)

@@ -1,4 +1,4 @@
-"""What the measured points say of each key, and the table at the end of a sweep."""
+"""Derives a finding for each key from the measured points, and the table at the end of a sweep."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Finding:
 
     @property
     def gain(self) -> float:
-        """How many times as fast as the default the best is."""
+        """The speed of the best setting as a multiple of the default's."""
         return 1.0 if is_default(self.best) else 1 / self.best.ratio
 
     @property
@@ -87,7 +87,7 @@ def find(points: list[Point]) -> list[Finding]:
 
 
 def time_text(us: float) -> str:
-    """ "12.3 us", "4.56 ms"."""
+    """Returns a time for people: "12.3 us", "4.56 ms"."""
     return f"{us:.3g} us" if us < 999.5 else f"{us / 1e3:.3g} ms"
 
 

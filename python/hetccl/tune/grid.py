@@ -36,7 +36,7 @@ def default_of(space: Space) -> Setting:
 
 
 def _subspace(subspace: dict[str, Any], points: int) -> Iterator[tuple[int, Setting]]:
-    """Each setting, and on how many axes it differs from the start."""
+    """Yields each setting, with the number of axes on which it differs from the start."""
     start = subspace["start"]
     axes = {name: thin(values, points, start[name]) for name, values in subspace["axes"].items()}
     for values in itertools.product(*axes.values()):

@@ -1,4 +1,4 @@
-"""The file of HETCCL_TUNE_FILE, into which a sweep writes what it has learnt for the next jobs.
+"""Writes the results of a sweep to the file of HETCCL_TUNE_FILE, for later jobs.
 
 The format is the library's: src/tune/knowledge.cc reads and writes it, too.
 """
@@ -23,7 +23,7 @@ _MOST_ENTRIES = 8192
 
 
 class KnowledgeError(RuntimeError):
-    """What was learnt is not kept; the text says why and what to do."""
+    """Results cannot be kept; the text tells the reason and the remedy."""
 
 
 _IN_BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
@@ -50,7 +50,7 @@ def entry(finding: Finding, now: int) -> dict[str, Any]:
 
 
 def _entries(text: bytes, path: Path) -> list[dict[str, Any]]:
-    """Those of a file; none where it is damaged, as the library has it. Raises KnowledgeError."""
+    """Returns a file's entries; none if it is damaged, as in the library. Raises KnowledgeError."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -91,7 +91,8 @@ def merge(text: bytes, new: list[dict[str, Any]], path: Path) -> str:
 
 
 def save(found: list[Finding], tuning: dict[str, Any]) -> str:
-    """Merges what was found into the file that `tuning` names; a sentence on what was written.
+    """Merges the findings into the file that `tuning` names. Returns a sentence about the written
+    file.
 
     `tuning` is Communicator.tuning's, on rank 0. Raises KnowledgeError and OSError.
     """

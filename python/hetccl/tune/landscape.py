@@ -1,4 +1,4 @@
-"""Lines through the measured points along one parameter, and how many valleys they have.
+"""Counts the valleys of lines through the measured points along one parameter.
 
 Coordinate descent ends in the valley where it starts. One valley on each line is what it relies on:
 paper 004, rule II.
@@ -34,7 +34,8 @@ class Line:
 
 
 def count_valleys(values: Sequence[tuple[float, float]]) -> int:
-    """Of (value, standard error) along a line: one more than the rises that a fall follows.
+    """Counts the valleys of a line of (value, standard error): one, and one more for each rise that
+    a fall follows.
 
     A rise or fall counts from 2 % upward (values are logarithms) and two standard errors.
     """
@@ -95,7 +96,9 @@ def lines_at_best(finding: Finding, parameter: str) -> list[Line]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one parameter over all keys: its lines of three points or more, by their valleys."""
+    """The lines along one parameter, over all keys: those of three points or more, by their number
+    of valleys.
+    """
 
     parameter: str
     single: int

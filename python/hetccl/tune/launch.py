@@ -41,7 +41,7 @@ def _lead(comm: Communicator, options: Options, works: list[Work], memory: Memor
 
 
 def _conclude(options: Options, found: list[Finding], tuning: dict[str, Any]) -> None:
-    """Shows and keeps what was found, on rank 0."""
+    """Shows and keeps the results, on rank 0."""
     findings.show(found)
     print(f"measured: {options.output}; a page about it: hetccl tune --report {options.output}")
     if options.save:

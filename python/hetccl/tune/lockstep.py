@@ -45,14 +45,14 @@ class Rank:
         self._lent = ExitStack()  # of the case's buffers
 
     def order(self, order: dict[str, Any]) -> list[float] | Refusal | None:
-        """On rank 0: what every rank does now, and what came of it."""
+        """On rank 0: makes every rank follow this order. Returns the outcome."""
         text = json.dumps(order).encode()
         with lent(self._notes, bytearray(text.ljust(_ORDER_BYTES, b"\0"))) as shared:
             self._comm.broadcast(shared, dtype="uint8")
         return self._follow_order(order)
 
     def follow(self) -> None:
-        """On other ranks: does what rank 0 orders until it orders nothing."""
+        """On other ranks: follows rank 0's orders until the empty one."""
         while True:
             text = bytearray(_ORDER_BYTES)
             with lent(self._notes, text) as shared:
@@ -64,7 +64,7 @@ class Rank:
             self._follow_order(order)
 
     def prepare(self, collective: str, size: int, key: dict[str, Any], default: Setting) -> int:
-        """On rank 0: takes buffers; how many calls a sample is to have."""
+        """On rank 0: takes buffers, and returns the number of calls for a sample."""
         self.order({"collective": collective, "bytes": size})
         alone = self.measure(key, default, default, calls=1, pairs=2, warm=True)
         assert not isinstance(alone, Refusal)
@@ -74,7 +74,8 @@ class Rank:
         self, key: dict[str, Any], default: Setting, setting: Setting, *,
         calls: int, pairs: int, warm: bool,
     ) -> list[float] | Refusal:  # fmt: skip
-        """On rank 0: microseconds of a call with default and setting in turn, as `Trial` takes.
+        """On rank 0: returns the microseconds of a call, with default and setting in turn, as
+        `Trial` takes them.
 
         A sample is the mean of `calls` calls on the slowest rank. `warm`: a pair comes before that
         is not timed, since a setting may have to connect ranks, or take memory.
@@ -87,7 +88,7 @@ class Rank:
         return result
 
     def end(self) -> None:
-        """On rank 0: ends what the others `follow`."""
+        """On rank 0: ends `follow` on the other ranks."""
         self.order({})
         self._lent.close()
 
@@ -125,8 +126,8 @@ class Rank:
         return list(times)
 
     def _try_to_set(self, key: dict[str, Any], setting: Setting) -> Refusal | None:
-        """A refusal where some rank cannot use the setting; of one element, and so of no key that
-        is swept, is the call by which they agree.
+        """Returns a refusal if some rank cannot use the setting. The ranks agree on it by a call of
+        one element, a size at which no key is swept.
         """
         text = ""
         try:

@@ -33,12 +33,12 @@ _GAIN = 0.97  # of the MPI's time: hetccl serves a call that takes less
 
 
 class TuneError(Exception):
-    """What stands in the way, for people."""
+    """The measurement is impossible; the text tells people why."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is measured."""
+    """The measurements to make."""
 
     collectives: Sequence[str]
     sizes: Sequence[int]
@@ -103,8 +103,9 @@ def _branch(
 
 
 def rules_of(points: list[dict[str, Any]], others: dict[str, Any]) -> dict[str, Any]:
-    """The tree of a tuning file: of each collective the fastest algorithm, by size. `others` are
-    the rules of collectives that were not measured."""
+    """Returns the tree of a tuning file: the fastest algorithm of each collective, by size.
+    `others` are the rules of collectives that were not measured.
+    """
     tree: dict[str, Any] = {}
     for collective in dict.fromkeys(point["collective"] for point in points):
         tree[f"collective={collective}"] = {"comm_type=intra": _branch(points, collective, _leaf)}

@@ -1,4 +1,4 @@
-"""What was learnt of NCCL's settings, as a configuration of NCCL's example tuner plug-in.
+"""Exports learnt settings of NCCL as a configuration of NCCL's example tuner plug-in.
 
 It comes from the file that hetccl's own plug-in for plain NCCL programs writes (HETCCL_TUNE_FILE).
 

@@ -1,4 +1,4 @@
-"""What a sweep measures, and where."""
+"""Options of a sweep: its measurements, and the ranks that make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rank 0 shows during a sweep: a live bar on a terminal, a line for each key elsewhere."""
+"""Shows a sweep's progress on rank 0: a live bar on a terminal, else a line for each key."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Progress:
         self._task = self._bar.add_task("", total=n_points)
 
     def begin(self, key: dict[str, Any]) -> None:
-        """The points that follow are of this key."""
+        """Begins the points of this key."""
         self._bar.update(self._task, description=key_text(key))
 
     def advance(self, n_points: int = 1) -> None:
-        """So many points are measured, were found in the file, or are left out."""
+        """Counts points that are measured, were found in the file, or are left out."""
         self._bar.advance(self._task, n_points)
 
     def end(self, finding: Finding) -> None:

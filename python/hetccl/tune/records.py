@@ -45,7 +45,7 @@ class Point:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What a later measurement of the same point has in common with this one."""
+        """The fields that all measurements of this point have in common."""
         return self.place, identity(self.key), identity(self.setting), identity(self.default)
 
 
@@ -80,7 +80,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def parse(line: str) -> Point:
-    """One line. Raises ValueError where it is no measured point."""
+    """Returns the point of one line. Raises ValueError if the line is no measured point."""
     raw = json.loads(line)
     names = {field.name: field for field in fields(Point)}
     if not isinstance(raw, dict) or set(raw) != set(names):
@@ -132,7 +132,9 @@ def _read(descriptor: int, path: Path) -> bytes:
 
 
 def read(path: Path) -> list[Point]:
-    """All points of a file, the latest measurement of each. Raises OSError and RecordsError."""
+    """Returns all points of a file, the latest measurement of each. Raises OSError and
+    RecordsError.
+    """
     # Without O_NONBLOCK a FIFO that nobody writes to would hold the process up.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -143,7 +145,7 @@ def read(path: Path) -> list[Point]:
 
 
 def latest(points: list[Point]) -> list[Point]:
-    """Of points that were measured again, the last measurement alone."""
+    """Returns the last measurement of each point."""
     return list({point.identity: point for point in points}.values())
 
 

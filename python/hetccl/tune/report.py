@@ -21,7 +21,7 @@ def _anchor(finding: Finding) -> str:
 
 
 def _valleys_text(lines: Sequence[Line]) -> str:
-    """How many valleys the lines of a picture have."""
+    """Returns the sentence on the number of valleys in a picture's lines."""
     texts = []
     for line in lines:
         name = line.points[0].setting["algorithm"]

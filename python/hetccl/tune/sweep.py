@@ -26,7 +26,7 @@ _MOST_CONFIRMED = 3  # settings of a key
 
 
 class SweepError(RuntimeError):
-    """Nothing can be swept; the text says why and what to do."""
+    """A sweep is impossible; the text tells the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Work:
 
     @property
     def default(self) -> Setting:
-        """What the cost model chooses."""
+        """The cost model's choice."""
         return self.settings[0]
 
 
@@ -91,7 +91,7 @@ def _work(comm: Communicator, options: Options, collective: str, size: int) -> W
 
 
 class Sweep:
-    """Measures what the file does not have yet. On rank 0, while the others `Rank.follow`."""
+    """Measures the points that the file lacks. Rank 0 runs it; other ranks `Rank.follow`."""
 
     def __init__(
         self, comm: Communicator, options: Options, records: Records, memory: Memory
@@ -109,7 +109,7 @@ class Sweep:
         }
 
     def run(self, works: list[Work]) -> list[Finding]:
-        """Measures all keys, which are list_work's; what was found of each."""
+        """Measures all `works`, as list_work returns them. Returns a finding for each."""
         budget = self._options.budget_seconds
         end = time.monotonic() + (float("inf") if budget is None else budget)
         found: list[Finding] = []
@@ -178,7 +178,7 @@ class Sweep:
 
 
 def _rounds(trial: Trial, confirm: bool) -> Iterator[int]:
-    """How many pairs are measured next."""
+    """Yields how many pairs to measure next."""
     if confirm:
         yield CONFIRMING_PAIRS
         return

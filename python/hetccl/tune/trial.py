@@ -1,4 +1,4 @@
-"""The times of one setting beside the default's, pair by pair, and what they say."""
+"""Compares one setting with the default by their times, pair by pair."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Trial:
 
     @property
     def samples(self) -> int:
-        """How many pairs there are."""
+        """The number of pairs."""
         return len(self.tried)
 
     @property

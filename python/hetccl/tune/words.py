@@ -14,7 +14,7 @@ def size_of(key: dict[str, Any]) -> str:
 
 
 def key_text(key: dict[str, Any]) -> str:
-    """ "all_reduce, at most 4 MiB, elements of 4 bytes"."""
+    """Returns a key for people: "all_reduce, at most 4 MiB, elements of 4 bytes"."""
     text = f"{key['collective']}, at most {size_of(key)}"
     if "element_bytes" in key:
         text += f", elements of {key['element_bytes']} bytes"
@@ -33,7 +33,7 @@ def value_text(parameter: str, value: object) -> str:
 
 
 def setting_text(setting: Setting) -> str:
-    """ "ring, slice_bytes 256 KiB, depth 4"."""
+    """Returns a setting for people: "ring, slice_bytes 256 KiB, depth 4"."""
     parts = [str(setting["algorithm"])]
     parts += [
         f"{name} {value_text(name, value)}"
@@ -44,7 +44,7 @@ def setting_text(setting: Setting) -> str:
 
 
 def change_text(setting: Setting, default: Setting) -> str:
-    """In what a setting differs from the default; "the default" where in nothing."""
+    """Returns the differences of a setting from the default; "the default" if there are none."""
     changed = {name: value for name, value in setting.items() if default.get(name) != value}
     algorithm = changed.pop("algorithm", None)
     parts = [str(algorithm)] if algorithm is not None else []

@@ -1,4 +1,4 @@
-"""The connector's part in the engine's scheduler: which requests are sent, and which loaded."""
+"""The connector's part in the engine's scheduler: decides which requests to send and to load."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DONE = ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
 
 
 class SchedulerSide:
-    """Keeps, of each request, no more than it needs until the workers have reported it.
+    """Keeps the state of requests until the workers have reported their ends.
 
-    vLLM gives each request's end once: `finish`. It keeps blocks of a sent request, and of one that
-    is aborted while it loads, until the workers report them.
+    vLLM reports the end of each request once, by `finish`. It keeps the blocks of a sent request,
+    and of one that is aborted while it loads, until the workers report them.
     """
 
     def __init__(
@@ -71,7 +71,9 @@ class SchedulerSide:
             self._offered[request.request_id] = found[:2]
 
     def count_tokens(self, request: Any, n_computed: int) -> tuple[int, bool]:
-        """Returns the tokens beyond `n_computed` that are loaded. Has no side effect on others."""
+        """Returns how many tokens beyond `n_computed` can be loaded, and whether the load is
+        asynchronous. May be called again for a request.
+        """
         found = self._remote_of(request)
         if found is None:
             return 0, False
@@ -80,8 +82,9 @@ class SchedulerSide:
         return (count, True) if count > 0 else (0, False)
 
     def allocate(self, request: Any, blocks: Any, n_external: int) -> None:
-        """Begins the load of `n_external` tokens into the request's blocks; of none, it tells the
-        other end that its blocks are free."""
+        """Begins the load of `n_external` tokens into the request's blocks. If there are none,
+        tells the other end to free its blocks.
+        """
         found = self._remote_of(request)
         if found is None:
             return
@@ -147,7 +150,7 @@ class SchedulerSide:
         }
 
     def build(self) -> StepMetadata:
-        """Returns what the workers have to do, once."""
+        """Returns the workers' tasks, each once."""
         now = self._clock()
         if self._offered and now >= self._hold_at:
             self._hold_at = now + self._settings.lease / 6

@@ -75,8 +75,9 @@ class Send:
 
 @dataclasses.dataclass
 class Load:
-    """Tokens, [first, last), that a decode engine loads into `blocks`. One that is not awaited
-    has no tokens, and only tells the other end that its blocks are free."""
+    """Tokens, [first, last), that a decode engine loads into `blocks`. If it is not awaited, it has
+    no tokens, and only tells the other end to free its blocks.
+    """
 
     request: str
     name: str
@@ -88,7 +89,7 @@ class Load:
 
 @dataclasses.dataclass
 class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]
-    """From the scheduler side to the workers, once per step."""
+    """Tasks of one step, from the scheduler side to the workers."""
 
     sends: dict[str, Send] = dataclasses.field(default_factory=dict)  # by request
     loads: list[Load] = dataclasses.field(default_factory=list)
@@ -103,7 +104,7 @@ class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]
 
 @dataclasses.dataclass
 class Handshake(KVConnectorHandshakeMetadata):  # type: ignore[misc]
-    """From a worker to the scheduler side, once: the metadata of its sending session."""
+    """The metadata of a worker's sending session, given to the scheduler side once."""
 
     sender: str
 

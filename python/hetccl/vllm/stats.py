@@ -38,7 +38,8 @@ def counts_of(
     sender: Metrics, receiver: Metrics, good_loads: int, failed_loads: int
 ) -> dict[str, float]:
     """Returns the counters of one rank since its start. Loads are those that the engine waits for:
-    not offers without tokens, but those, too, that no session has begun."""
+    offers without tokens do not count; loads that no session has begun do.
+    """
     both = [dataclasses.asdict(one) for one in (sender, receiver)]
 
     def add(name: str) -> float:

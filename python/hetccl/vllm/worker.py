@@ -1,4 +1,4 @@
-"""The connector's part in a worker: sessions that a thread of their own moves."""
+"""The connector's part in a worker: sessions, which a thread of their own drives."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Loading:
 
 @dataclasses.dataclass
 class Results:
-    """Requests that have ended since the last look, each in one look only."""
+    """Requests that have ended since the last call; each is in one result only."""
 
     sent: set[str] = dataclasses.field(default_factory=set)
     received: set[str] = dataclasses.field(default_factory=set)
@@ -197,7 +197,7 @@ class WorkerSide:
             self._end_load(outcome)
 
     def _end(self) -> None:
-        """Leaves no request that the engine waits for, and no transfer."""
+        """Ends every request that the engine waits for, and every transfer."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         for session, endpoint in zip((self._sender, self._receiver), self._endpoints, strict=True):
             outcomes = session.close(_CLOSE)
@@ -250,8 +250,10 @@ class WorkerSide:
     # Decode.
 
     def _begin_load(self, load: Load) -> None:
-        """Begins a load, unless another request uses its name: a client has sent its params twice,
-        or vLLM's server cleans up behind a client that has left, by a request of its own."""
+        """Begins a load, unless another request uses its name. That happens if a client sends its
+        params twice, or if vLLM's server cleans up after a client that has left, by a request of
+        its own.
+        """
         if load.name in self._loads:
             self._report_load(load, "another request loads by the same kv_transfer_params")
             return

@@ -80,8 +80,8 @@ void Member::take_own(HostCall& operation, const TaskQueue& queue, size_t& work)
   work += bytes;
 }
 
-// Every rank knows that some rank does not receive what is sent to it. Each checks its own
-// messages; the rank that finds the difference reports it, and the others wait for that.
+// Called on every rank when the sends and receives of some pair of ranks differ. Each rank checks
+// its own messages; the one that finds the difference reports it, and the others wait for that.
 void Member::find_unmatched(HostCall& operation) {
   for (int r = 0; r < n_ranks(); ++r) {
     const Parcel parcel = parcels(r, operation.first_chunk)[rank_];

@@ -89,8 +89,8 @@ inline bool has_operator(const Api& api, RedOp op) {
 /// path of the vendor's library, "" if there is none.
 inline constexpr const char* kStandInMarker = "hetccl_nccl_vendor_path";
 
-/// Loads NCCL from `path`; with "", the process's own libnccl.so.2, else the system's. Unsupported
-/// names what is missing, or that it is too old.
+/// Loads NCCL from `path`; with "", the process's own libnccl.so.2, else the system's. Returns
+/// Unsupported, naming what is missing, or if the library is too old.
 Result<std::shared_ptr<const Api>> load_nccl(const std::string& path);
 /// Loads RCCL, librccl.so.1, in the same way. A library without a version counts as the oldest.
 /// `hip` is the path of the HIP runtime whose streams it will take; "": unknown. Returns

@@ -107,8 +107,8 @@ void be_current_by(Api& api, const hetcclDeviceAdaptor& calls) {
   api.stand_apart = [] { return 0; };
 }
 
-// Returns 1 for a quotient that is no whole number, by which the host divides: see
-// device::kEncodes.
+// Returns the divisor for the adaptor. A quotient that is no whole number never comes here: the
+// host divides by it, because this device lacks device::kEncodes.
 uint32_t divisor_of(const Reduction& reduction) {
   const Divisor& by = reduction.divisor;
   if (reduction.op != RedOp::Avg) return 1;

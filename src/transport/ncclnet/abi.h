@@ -1,7 +1,7 @@
 // The binary interface of NCCL's net plug-ins, versions 8 to 12, declared here so that building
-// needs nothing of NCCL. The fields have the same places in every version; functions and properties
-// differ. Each table ends with functions that this transport does not call, and does not declare.
-// tests/ncclnet/abi_test.cc compares sizes and offsets with those of NVIDIA's headers.
+// needs nothing of NCCL. Fields have the same places in every version; functions and properties
+// differ. Each table of a plug-in ends with functions that this transport neither calls nor
+// declares. tests/ncclnet/abi_test.cc compares sizes and offsets with those of NVIDIA's headers.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ enum : int {
   kRemoteError
 };
 
-/// The bits of Properties::pointers; one of them is the type of a registration.
+/// The bits of Properties::pointers. A registration has one of them as its type.
 enum : int { kPointerHost = 1, kPointerCuda = 2, kPointerDmaBuf = 4 };
 
 enum : int { kLogNone, kLogVersion, kLogWarn, kLogInfo, kLogAbort, kLogTrace };
 
-/// The length of a handle, which travels from the listener to the rank that connects.
+/// The length of a handle, which the listener makes and the connecting rank needs.
 inline constexpr size_t kHandleBytes = 128;
 /// Requests that may be outstanding on one connection.
 inline constexpr size_t kMaxRequests = 32;

@@ -40,7 +40,8 @@ void fill(const From& from, Properties* to) {
   }
 }
 
-// Plug-ins report events of requests that were given an event; hetccl gives none.
+// Ignores events: plug-ins only report events of requests that were given one, and hetccl gives
+// none.
 int ignore_event(void** /*event*/, int /*type*/, void* /*parent*/, int64_t /*plugin*/,
                  void* /*data*/) {
   return abi::kSuccess;
@@ -56,7 +57,7 @@ class CallsOf final : public Calls {
 
   int init() override {
     if constexpr (Version::kNumber >= 11) {
-      constexpr uint64_t kCommunicator = 1;  // hetccl's ranks share one context a process
+      constexpr uint64_t kCommunicator = 1;  // all of hetccl's ranks share one context per process
       return net_.init(&context_, kCommunicator, &config_, log_of_plugin, ignore_event);
     } else if constexpr (Version::kNumber == 10) {
       return net_.init(log_of_plugin, ignore_event);
@@ -86,7 +87,7 @@ class CallsOf final : public Calls {
     }
   }
   int connect(int device, void* handle, void** sender) override {
-    void* offload = nullptr;  // none is wanted
+    void* offload = nullptr;  // hetccl wants none
     if constexpr (Version::kNumber >= 11) {
       return net_.connect(context_, device, handle, sender, &offload);
     } else if constexpr (Version::kNumber == 10) {
@@ -146,7 +147,7 @@ class CallsOf final : public Calls {
   void* context_ = nullptr;
 };
 
-// The newest first. Null where the library has none of these.
+// Returns the calls of the newest version that the library has; null: none of these.
 template <typename Version, typename... Older>
 Result<std::unique_ptr<Calls>> find(const DynLib& library) {
   const std::string name = format("ncclNetPlugin_v%d", Version::kNumber);

@@ -27,7 +27,7 @@ Status NetChannel::prepare() {
   HETCCL_TRY(core_->add(*this, stream_.fd()));
   watched_ = true;
   closed_ = false;
-  read();  // what the peer has said may wait in this process, where nothing polls
+  read();  // bytes of the peer may wait in this process already, and no poll would show them
   return {};
 }
 
@@ -43,7 +43,7 @@ void NetChannel::close() {
   watched_ = false;
   keep(error(ErrorCode::Aborted, "the channel to rank %d was closed by this rank", peer_));
   put({FrameKind::Goodbye, std::exchange(owed_, 0), chunks_sent_});
-  stream_.write();  // a peer that has gone misses nothing
+  stream_.write();  // if the peer has gone, it needs no goodbye
   out_.reset();
   in_.reset();
   loopback_.reset();
@@ -93,7 +93,7 @@ void NetChannel::take_all() {
   }
 }
 
-// Whether the next frame was there as a whole.
+// Takes the next frame. Returns whether it had arrived completely.
 Result<bool> NetChannel::take() {
   const auto in = stream_.in();
   if (in.size() < kFrameBytes) return false;
@@ -148,7 +148,7 @@ Status NetChannel::handle(const Frame& frame) {
   return {};
 }
 
-// Messages are granted in their order.
+// Checks a grant. Messages are granted in order.
 Status NetChannel::accept_grant(uint64_t message) {
   const uint64_t index = message - sends_completed_;
   const bool known = message >= sends_completed_ && index < begun_;
@@ -181,8 +181,8 @@ bool NetChannel::progress(TimePoint now) {
   return moved || ended();
 }
 
-// Messages that the peer sent before it closed are delivered first. With nothing posted a short
-// message may still be wanted; a long one never comes to its end.
+// Delivers the messages that the peer sent before it closed, then fails the channel. If nothing is
+// posted, a short message still waits for its receive; a long message never completes.
 void NetChannel::look_for_end(bool moved, TimePoint now) {
   if (moved) gives_up_.reset();
   if (ended() || moved) return;
@@ -194,7 +194,8 @@ void NetChannel::look_for_end(bool moved, TimePoint now) {
   if (cut) keep(closed());
 }
 
-// The peer said as it closed that it had sent them. If it was wrong nothing moves any more.
+// Returns whether chunks are still due that the peer, as it closed, said it had sent. Bounded in
+// time, because the peer may be wrong.
 bool NetChannel::awaits_chunks(TimePoint now) {
   const bool due = why_broken_.ok() && chunks_received_ < peer_chunks_sent_ && in_ != nullptr &&
                    (in_->is_busy() || !receiving_.empty());

@@ -14,10 +14,10 @@
 namespace hetccl::transport::ncclnet {
 namespace {
 
-// While chunks move in a row, sockets are looked at this seldom: each look is a system call.
+// While chunks move, looks at sockets only every so many turns: each look is a system call.
 constexpr uint32_t kTurns = 64;
 constexpr size_t kEventsPerTurn = 32;
-// Between looks at requests that do not move.
+// The pause between two looks at requests that do not move.
 constexpr Duration kLeastRest = std::chrono::microseconds(20);
 constexpr Duration kMostRest = std::chrono::milliseconds(1);
 
@@ -99,7 +99,7 @@ bool Core::handle_events() {
   return moved;
 }
 
-// A channel without requests is woken by its connection alone.
+// Channels without requests need no timer, because their connections wake them.
 void Core::rest() {
   const bool waits = std::any_of(channels_.begin(), channels_.end(),
                                  [](const NetChannel* channel) { return channel->is_busy(); });

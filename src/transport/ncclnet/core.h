@@ -26,19 +26,19 @@ class Core : public std::enable_shared_from_this<Core> {
   static Result<std::shared_ptr<Core>> create(std::shared_ptr<const Plugin> plugin,
                                               std::vector<Device> devices, const Config& config);
 
-  /// Moves what can be moved: true when anything did. Once it returns false, `fd` polls readable
-  /// when it is to be called again.
+  /// Moves data without blocking. Returns true if anything moved. After it returned false, `fd`
+  /// polls readable when it must be called again.
   bool progress();
   [[nodiscard]] int fd() const { return epoll_.get(); }
   [[nodiscard]] const std::shared_ptr<const Plugin>& plugin() const { return plugin_; }
   [[nodiscard]] const std::vector<Device>& devices() const { return devices_; }
   [[nodiscard]] const Config& config() const { return config_; }
   std::atomic<uint64_t> bytes_sent{0};
-  /// Chunks for which memory is registered.
+  /// Number of chunks, over all channels, whose memory is registered for them alone.
   std::atomic<size_t> registered{0};
 
   // Thread-safe: registered memory (core_memory.cc).
-  /// Whether all devices take memory of GPUs.
+  /// Returns whether every device accepts GPU memory.
   [[nodiscard]] bool reaches_devices() const;
   /// See Transport::register_memory.
   Result<std::unique_ptr<Registration>> register_memory(const Memory& memory);
@@ -49,15 +49,15 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // For channels, with `mutex` held.
   std::mutex mutex;
-  /// SystemError where the system has no memory.
+  /// Adds a channel and watches its `wire`. Returns SystemError if the system lacks memory.
   Status add(NetChannel& channel, int wire);
   void remove(NetChannel& channel);
-  /// Also whether `wire` may be written to.
+  /// Begins or stops to watch whether `wire` can be written to.
   void watch_writes(NetChannel& channel, int wire, bool writes);
   void unwatch(int wire);
 
  private:
-  /// Copies by one device, for registrations and trials.
+  /// One device's loopback, which tests registrations and copies for trials.
   struct Probe {
     std::mutex mutex;
     std::unique_ptr<Loopback> loopback;

@@ -1,5 +1,5 @@
-// Registered memory of a transport: tried on each device before a call depends on it, and forgotten
-// on every connection when its registration ends.
+// Registered memory of a transport. Each device tests it before a call depends on it, and every
+// connection deregisters it when its registration ends.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -9,8 +9,7 @@
 
 namespace hetccl::transport::ncclnet {
 
-/// Its end deregisters the memory on all connections before it returns, so that the memory may be
-/// unmapped.
+/// Ends by deregistering the memory on all connections, before the user may unmap it.
 class Core::Registered final : public Registration {
  public:
   Registered(std::shared_ptr<Core> core, Known known)
@@ -34,7 +33,7 @@ bool Core::reaches_devices() const {
 Result<std::unique_ptr<Registration>> Core::register_memory(const Memory& memory) {
   const bool on_device = memory.kind == MemoryKind::Device;
   if (on_device && !reaches_devices()) return std::unique_ptr<Registration>();
-  Fd dmabuf;  // connections to come need it
+  Fd dmabuf;  // kept for later connections
   if (on_device && memory.dmabuf >= 0) {
     dmabuf = Fd(::fcntl(memory.dmabuf, F_DUPFD_CLOEXEC, 0));
     if (!dmabuf.valid()) return system_error("copying the descriptor of a dma-buf", errno);
@@ -91,7 +90,8 @@ const Known* Core::find(const void* data, size_t bytes) const {
   return contains ? known.get() : nullptr;
 }
 
-// The mutexes keep each connection's calls apart, and block while one of them moves data.
+// Takes each channel's mutex, so that no connection is used by two threads; waits while one moves
+// data.
 void Core::forget(const std::shared_ptr<const Known>& known) {
   known_.remove(known);
   {

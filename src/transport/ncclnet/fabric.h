@@ -1,4 +1,5 @@
-// A rank's word to its peers on its plug-in, and the devices by which a channel goes.
+// The address by which ranks tell each other of their plug-in, and the choice of a channel's
+// device.
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace hetccl::transport::ncclnet {
 
-/// The address that `listen` returns: the plug-in's network, then that of transport/tcp's listener
-/// of this transport.
+/// The contents of the address that `listen` returns: the plug-in's network, and the address of
+/// this transport's listener for control connections (transport/tcp).
 struct Endpoint {
   std::string network;  ///< Plugin::name
   size_t devices = 1;   ///< 1 to Plugin::kMaxDevices
@@ -18,12 +19,12 @@ struct Endpoint {
 };
 
 Address encode(const Endpoint& endpoint);
-/// InvalidArgument where the bytes are not an endpoint.
+/// Returns InvalidArgument if the bytes are not an endpoint.
 Result<Endpoint> decode(const Address& address);
 
-/// Chooses the own device of a channel between ranks `self` and `peer`: the nearest to `own`, the
-/// place of this rank's device. Pairs of ranks spread over equals, which where hosts are alike are
-/// devices of one index.
+/// Chooses this rank's device for a channel between ranks `self` and `peer`: the one nearest to
+/// `own`, the location of the rank's own device. If several are equally near, pairs of ranks spread
+/// over them; on hosts that are alike, both ends then choose the same index.
 size_t choose_device(const std::vector<Device>& devices, const net::BusLocation& own, int self,
                      int peer);
 

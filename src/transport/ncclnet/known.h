@@ -1,6 +1,6 @@
-// Memory that a transport's channels move without registering it for each chunk. A plug-in
-// registers memory with one connection, so each link registers it for itself, before the first
-// chunk that lies in it.
+// Memory registered with the transport, whose chunks need no registration of their own. A plug-in
+// registers memory with one connection, so each link registers it before the first chunk that lies
+// in it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace hetccl::transport::ncclnet {
 
 struct Known {
-  uint64_t number = 0;  ///< links remember it by this; no other memory of the transport has it
+  uint64_t number = 0;  ///< identifies it in the transport and in its links; never reused
   Memory memory;        ///< its dma-buf is `dmabuf`
   Fd dmabuf;
   [[nodiscard]] bool on_device() const { return memory.kind == MemoryKind::Device; }

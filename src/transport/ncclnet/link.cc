@@ -41,7 +41,7 @@ Result<bool> Link::advance(TimePoint now) {
   return open_ || (comm_ != nullptr) != connected;
 }
 
-// Neither waits: they are called until there is a connection.
+// Neither call waits: both are repeated until there is a connection.
 Status Link::make_connection() {
   if (sends_) {
     const int code = calls().connect(route_.device.index, hello_.handle.data(), &comm_);
@@ -53,8 +53,8 @@ Status Link::make_connection() {
   return {};
 }
 
-// Checks the token: anybody who finds the plug-in's listener can connect, and only the peer has it,
-// from the authenticated connection.
+// Checks the token. Anybody who finds the plug-in's listener can connect, but only the peer has the
+// token, from the authenticated connection.
 Result<bool> Link::prove() {
   if (!proving_) {
     HETCCL_ASSIGN(proving_, begin({{token_.data(), token_.size()}, 0}));
@@ -94,8 +94,9 @@ Result<bool> Link::begin(const Chunk& chunk) {
   return true;
 }
 
-// The region of a chunk that waits for the plug-in is kept, since the same chunk comes again. False
-// where there can be one once other chunks have ended.
+// Makes the chunk's region. The region of a chunk that waits for the plug-in is kept, because the
+// same chunk is offered again. Returns false if memory is short now and other chunks will free
+// some.
 Result<bool> Link::hold_region(const Chunk& chunk) {
   if (holds_) return true;
   const int code = calls().register_memory(comm_, chunk.range, &held_);

@@ -1,5 +1,5 @@
-// One of the two connections that a channel has by the plug-in, for the long messages of one
-// direction: how it is made and proven, and the requests that are outstanding on it.
+// One connection of the plug-in, which carries the long messages of one direction of a channel: how
+// it is made and proven, and its outstanding requests.
 #pragma once
 
 #include <algorithm>
@@ -18,63 +18,67 @@
 
 namespace hetccl::transport::ncclnet {
 
-/// A part of a message that goes by the plug-in at once.
+/// A part of a message that the plug-in moves with one request.
 struct Chunk {
   Range range;
-  uint64_t message = 0;  ///< its number in the channel and direction
-  /// The registered memory in which it lies; null: it is the host's, and registered for itself.
+  uint64_t message = 0;  ///< the message's number in its channel and direction
+  /// The registered memory in which it lies. Null: host memory, registered for this chunk alone.
   const Known* known = nullptr;
-  bool last = false;  ///< of its message: a receive that needs a flush has it then
+  bool last = false;  ///< the last of its message; if the memory needs a flush, it follows this
+                      ///< chunk
 };
 
-/// By which connections of which device a channel goes.
+/// The plug-in and device that a channel's connections use.
 struct Route {
   std::string peer;  ///< "rank 3"
   std::shared_ptr<const Plugin> plugin;
   Device device;
-  std::atomic<size_t>* registered = nullptr;  ///< chunks of all channels of the transport
+  std::atomic<size_t>* registered = nullptr;  ///< counts chunks with a registration of their own,
+                                              ///< over all channels of the transport
   [[nodiscard]] size_t chunk_bytes() const {
     return std::min(kMostChunk, device.properties.max_bytes);
   }
 };
 
-/// One thread at a time.
+/// Used by one thread at a time.
 class Link {
  public:
-  /// The receiver's: listens for the peer, who must be told `hello`. `chunk_bytes`: the sender's.
+  /// Makes the receiver's end, which listens. The caller must send `hello` to the peer.
+  /// `chunk_bytes` is the longest chunk that the sender can send.
   static Result<std::unique_ptr<Link>> listen(Route route, size_t chunk_bytes, TimePoint deadline);
-  /// The sender's: connects with whom `hello` is from.
+  /// Makes the sender's end, which connects to the listener that `hello` describes.
   static std::unique_ptr<Link> connect(Route route, const Hello& hello, TimePoint deadline);
   ~Link() { close(); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   [[nodiscard]] const Hello& hello() const { return hello_; }
-  /// Goes on connecting. Whether something has changed. RemoteError naming the peer and the device;
-  /// Timeout after the deadline.
+  /// Advances the connection without blocking. Returns whether anything has changed, RemoteError
+  /// naming the peer and the device, or Timeout after the deadline.
   Result<bool> advance(TimePoint now);
-  /// Chunks may go.
+  /// Returns whether chunks can be moved.
   [[nodiscard]] bool is_open() const { return open_; }
-  /// Only `advance` and `finish` show how things go on.
+  /// Returns whether `advance` or `finish` must be called again, because no event tells progress.
   [[nodiscard]] bool is_busy() const { return !open_ || !requests_.empty(); }
-  /// The longest chunk, the same at both ends.
+  /// Returns the longest chunk, which is the same at both ends.
   [[nodiscard]] size_t chunk_bytes() const { return chunk_bytes_; }
 
-  /// Begins to move a chunk. False where the plug-in takes no more now: the same chunk is to be
-  /// offered again, and no other before it. Both ends move the same chunks in the same order.
+  /// Begins to move a chunk. Returns false if the plug-in takes no further request now: offer the
+  /// same chunk again, and no other before it. Both ends move the same chunks in the same order.
   Result<bool> begin(const Chunk& chunk);
   /// Returns the first outstanding chunk if it is complete.
   Result<std::optional<Chunk>> finish();
 
-  /// Registers memory with this connection, if it is not yet; needs a connection. SystemError.
+  /// Registers memory with this connection unless it is registered. Requires a connection. Returns
+  /// SystemError if the plug-in refuses.
   Status register_once(const Known& known);
-  /// Deregisters the memory of that number.
+  /// Deregisters memory `number` (Known::number).
   void forget(uint64_t number);
 
-  /// Deregisters and closes: the plug-in touches no memory of chunks afterwards.
+  /// Deregisters all memory and closes. Afterwards the plug-in touches no memory of chunks.
   void close();
 
-  /// Chunks outstanding.
+  /// The most outstanding chunks.
   static constexpr size_t kWindow = 8;
   static_assert(kWindow <= abi::kMaxRequests);
 
@@ -83,8 +87,8 @@ class Link {
     void* request;
     void* region;
     Chunk chunk;
-    bool owns_region = false;  // which was registered for this chunk
-    bool flushing = false;     // all has arrived
+    bool owns_region = false;  // the region was registered for this chunk alone
+    bool flushing = false;     // all bytes have arrived, and a flush is under way
   };
   struct Region {
     Status refused;
@@ -112,12 +116,12 @@ class Link {
   Hello hello_;
   size_t chunk_bytes_ = 0;
   bool proving_ = false, open_ = false;
-  alignas(64) std::array<uint8_t, sizeof(Hello::token)> token_{};  // on its way
+  alignas(64) std::array<uint8_t, sizeof(Hello::token)> token_{};  // being sent or received
   void* listener_ = nullptr;
   void* comm_ = nullptr;
   Fifo<Request> requests_;
-  std::map<uint64_t, Region> regions_;  // of registered memory, by its number
-  void* held_ = nullptr;                // region of the chunk that the plug-in has not taken
+  std::map<uint64_t, Region> regions_;  // by Known::number
+  void* held_ = nullptr;                // region of the chunk that the plug-in has yet to take
   bool holds_ = false;
 };
 

@@ -1,4 +1,4 @@
-// How a link registers memory that its transport knows, and flushes that of devices.
+// How a link registers memory that is registered with its transport, and flushes device memory.
 #include "transport/ncclnet/link.h"
 
 namespace hetccl::transport::ncclnet {
@@ -6,8 +6,8 @@ namespace {
 
 constexpr uintptr_t kPage = 4096;
 
-// Plug-ins register whole pages from the one where the memory begins, and have been seen not to
-// move the dma-buf's offset along (NCCL's for InfiniBand): so both begin with a page here.
+// Extends the range to whole pages. Plug-ins register whole pages anyway, and NCCL's for InfiniBand
+// does not move the dma-buf's offset to the page's begin.
 Range dmabuf_range(const Known& known) {
   const Memory& memory = known.memory;
   const size_t slack = reinterpret_cast<uintptr_t>(memory.data) % kPage;
@@ -22,7 +22,7 @@ Status Link::register_once(const Known& known) {
   return region_of(known).refused;
 }
 
-// A refusal is remembered, so that no chunk asks again.
+// Remembers a refusal, so that later chunks do not ask again.
 const Link::Region& Link::region_of(const Known& known) {
   const auto found = regions_.find(known.number);
   if (found != regions_.end()) return found->second;
@@ -56,8 +56,8 @@ void Link::forget(uint64_t number) {
   regions_.erase(found);
 }
 
-// Begins one where the last chunk of a message has arrived in memory that needs it, with `request`
-// in the place of the receive. Whether it is under way.
+// Begins a flush if the last chunk of a message has arrived in memory that needs one. The flush
+// takes the receive's place in `request`. Returns whether a flush is under way.
 Result<bool> Link::flush(Request& request) {
   const Chunk& chunk = request.chunk;
   const bool needs = !sends_ && !request.flushing && chunk.last && chunk.known != nullptr &&

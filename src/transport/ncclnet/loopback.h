@@ -1,5 +1,5 @@
-// A connection of a plug-in's device with itself. The device copies by it within this process's
-// registered memory, to memory of a GPU that host threads cannot touch.
+// A connection of a plug-in's device with itself. Through it the device copies within this
+// process's registered memory, and so reaches GPU memory that host threads cannot access.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace hetccl::transport::ncclnet {
 
-/// One thread at a time.
+/// Used by one thread at a time.
 class Loopback {
  public:
-  static constexpr size_t kRoom = 8;  ///< copies under way
+  static constexpr size_t kRoom = 8;  ///< the most copies under way
 
   /// A part of registered memory.
   struct Place {
@@ -22,24 +22,27 @@ class Loopback {
     void* data = nullptr;
   };
 
-  /// Begins to connect. The connection must be made before `deadline`. SystemError where the device
-  /// has no connections left.
+  /// Begins to connect; `advance` goes on, until `deadline`. Returns SystemError if the device has
+  /// no connections left.
   static Result<std::unique_ptr<Loopback>> create(const Route& route, TimePoint deadline);
 
   [[nodiscard]] bool has_room() const { return copies_.size() < kRoom; }
   [[nodiscard]] bool is_busy() const { return !copies_.empty(); }
-  /// Begins a copy. Copies end in their order. A copy to memory that needs a flush ends after it.
+  /// Begins a copy. Copies end in the order in which they begin. If `to` needs a flush, the copy
+  /// ends after the flush.
   void copy(const Place& to, const Place& from, size_t bytes);
-  /// The same from `from`, up to kMostWhole bytes that may change once this returns.
+  /// Like `copy`, from at most kMostWhole bytes of any memory, which may change once this returns.
   void write(const Place& to, const void* from, size_t bytes);
-  /// Goes on connecting and copying. Whether anything has moved. Errors are those of Link.
+  /// Advances the connection and the copies without blocking. Returns whether anything has moved;
+  /// errors as of Link.
   Result<bool> advance(TimePoint now);
-  /// The number of copies that have ended so far.
+  /// Returns the number of copies that have ended.
   [[nodiscard]] uint64_t ended() const { return ended_; }
-  /// Waits until it is connected and all copies have ended.
+  /// Waits until the connection is made and all copies have ended.
   Status finish(const WaitLimit& limit);
 
-  /// Registers `known` in both directions, once it is connected. SystemError.
+  /// Registers `known` in both directions. Requires a connection. Returns SystemError if the
+  /// plug-in refuses.
   Status register_once(const Known& known);
   void forget(uint64_t number);
 
@@ -62,8 +65,8 @@ class Loopback {
 
   std::vector<std::byte> slots_;
   const Known slots_known_;
-  const ConnectionPair pair_;             // of in_ and out_
-  const std::unique_ptr<Link> in_, out_;  // end before the slots
+  const ConnectionPair pair_;             // the right to make in_ and out_
+  const std::unique_ptr<Link> in_, out_;  // destroyed before the slots that they use
   Fifo<Copy> copies_;
   uint64_t ended_ = 0;
 };

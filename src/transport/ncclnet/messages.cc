@@ -1,5 +1,5 @@
-// How a channel moves messages: short ones and headers over the control connection, long ones chunk
-// by chunk by the plug-in.
+// How a channel moves messages: headers and short messages over the control connection, long
+// messages chunk by chunk through the plug-in.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -27,7 +27,7 @@ void NetChannel::post_recv(const Parcel& transfer) {
   write();
 }
 
-// Does what has become possible. True when anything has changed.
+// Takes all steps that are possible now. Returns true if anything has changed.
 bool NetChannel::advance(TimePoint now) {
   const auto state = [this] {
     return sends_completed_ + recvs_completed_ + begun_ + matched_ + chunks_sent_ +
@@ -66,7 +66,7 @@ Result<bool> NetChannel::advance_links(TimePoint now) {
 
 // --- sending
 
-// As many as the receiver has room for.
+// Sends headers of as many messages as the receiver has room for.
 void NetChannel::send_messages() {
   bool put_any = false;
   for (; begun_ < sends_.size() && credits_ > 0; ++begun_, --credits_) {
@@ -87,7 +87,7 @@ void NetChannel::send_messages() {
   if (put_any) write();
 }
 
-// In the order in which the receiver has granted the messages.
+// Sends the chunks of messages in the order of their grants.
 Status NetChannel::send_chunks() {
   while (out_ != nullptr && out_->is_open() && !granted_.empty()) {
     const uint64_t number = granted_.front();
@@ -163,7 +163,7 @@ Status NetChannel::begin(Receiving& receiving, const Arrived& arrived, uint64_t 
   return {};
 }
 
-// The first long message has the plug-in make a connection for it and all that follow.
+// The first long message makes the plug-in's connection, which all later ones use.
 Status NetChannel::listen(size_t chunk_bytes) {
   HETCCL_ASSIGN(in_, Link::listen(route(), chunk_bytes, deadline()));
   uint8_t hello[kHelloBytes];
@@ -173,7 +173,7 @@ Status NetChannel::listen(size_t chunk_bytes) {
   return {};
 }
 
-// In the order in which the messages are granted.
+// Receives the chunks of messages in the order of their grants.
 Status NetChannel::receive_chunks() {
   while (in_ != nullptr && in_->is_open() && !receiving_.empty()) {
     const uint64_t number = receiving_.front();
@@ -190,7 +190,7 @@ Status NetChannel::receive_chunks() {
   return {};
 }
 
-// A short message for a GPU waits until the loopback has room.
+// Returns false while a short message for a GPU waits for room in the loopback.
 bool NetChannel::may_begin(const Receiving& receiving, const Arrived& arrived) const {
   return !arrived.whole || !is_on_device(receiving.known) || loopback_ == nullptr ||
          loopback_->has_room() || !why_broken_.ok();

@@ -16,8 +16,8 @@ using ncclnet::Device;
 using ncclnet::NetChannel;
 using tcp::Control;
 
-// Descriptors of a channel while it connects: its connection, the bell that announces it, and those
-// that a plug-in over sockets takes.
+// Descriptors that a channel uses while it connects: its connection, the bell that announces it,
+// and those of a plug-in over sockets.
 constexpr size_t kDescriptors = 5;
 
 class NcclNetTransport final : public Transport {

@@ -9,7 +9,8 @@
 namespace hetccl::transport::ncclnet {
 namespace {
 
-// As NCCL_NET_PLUGIN is read: what is neither a path nor a library's name is a suffix.
+// Reads the setting as NCCL reads NCCL_NET_PLUGIN: a text that is neither a path nor a library's
+// name is a suffix.
 std::vector<std::string> names_of(const std::string& wanted) {
   std::vector<std::string> names = {wanted};
   const bool is_path = wanted.find('/') != std::string::npos;
@@ -22,7 +23,7 @@ Status refuse(const std::string& path, const Status& why) {
   return error(ErrorCode::SystemError, "%s: %s", path.c_str(), why.message().c_str());
 }
 
-// A plug-in is started once in a process: its interface has no second instance.
+// A plug-in is started once in a process, because its interface has no second instance.
 struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const Plugin>> by_path;

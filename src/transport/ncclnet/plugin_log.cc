@@ -30,7 +30,8 @@ void set_plugin_log(const Log& log) {
 void log_of_plugin(int level, unsigned long /*subsystems*/, const char* /*file*/, int /*line*/,
                    const char* format, ...) {
   const Log log{level_of_plugins().load()};
-  // Not even formatted where nobody reads it: plug-ins have passed arguments that do not fit.
+  // Skips formatting if nobody reads the line: plug-ins have passed arguments that do not fit the
+  // format.
   if (format == nullptr || level == abi::kLogNone || level_of(level) > log.level) return;
   std::array<char, kMostOfLine> text{};
   va_list arguments;

@@ -1,5 +1,5 @@
-// Takes a net plug-in's own lines to hetccl's log. The interface's callback carries no pointer,
-// so there is one level for all plug-ins of the process.
+// Passes the log lines of net plug-ins to hetccl's log. The interface's callback carries no
+// context, so all plug-ins of a process share one level.
 #pragma once
 
 #include "base/log.h"
@@ -7,10 +7,11 @@
 
 namespace hetccl::transport::ncclnet {
 
-/// Plug-ins write at `log`'s level from here on. Thread-safe.
+/// Makes plug-ins write at the level of `log` from now on. Thread-safe.
 void set_plugin_log(const Log& log);
 
-/// abi::Logger. Warnings stay warnings; all else shows with HETCCL_DEBUG=info or debug.
+/// The abi::Logger for plug-ins. Warnings stay warnings; all other lines show with
+/// HETCCL_DEBUG=info or debug.
 // NOLINTBEGIN(google-runtime-int): the interface has these types
 [[gnu::format(printf, 5, 6)]] void log_of_plugin(int level, unsigned long subsystems,
                                                  const char* file, int line, const char* format,

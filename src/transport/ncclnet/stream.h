@@ -1,4 +1,4 @@
-// Bytes both ways over a channel's control connection, without blocking.
+// The bytes of a channel's control connection, both ways. Nothing here blocks.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ class Stream {
   explicit Stream(net::Wire wire) : wire_(std::move(wire)) {}
 
   [[nodiscard]] int fd() const { return wire_.fd(); }
-  /// Appends to what is to be written.
+  /// Appends bytes to the output. `write` sends them.
   void put(const void* data, size_t bytes);
-  /// Bytes put so far, and those of them that the kernel has.
+  /// Return how many bytes were put so far, and how many of these the kernel has.
   [[nodiscard]] uint64_t put_bytes() const { return put_bytes_; }
   [[nodiscard]] uint64_t written() const { return put_bytes_ - (out_.size() - out_begin_); }
   [[nodiscard]] bool has_unwritten() const { return out_begin_ < out_.size(); }
-  /// Writes what the socket takes. After a failure nothing is written any more; `read` tells the
-  /// end.
+  /// Writes as much as the socket takes. After a failure it writes nothing more, and `read` shows
+  /// the end.
   void write();
-  /// Fills `in` up to kMostIn bytes. False where nothing more has come.
+  /// Reads until `in` has kMostIn bytes. Returns false if nothing more has arrived.
   bool read();
   /// Nothing more will come than what `in` has.
   [[nodiscard]] bool ended() const { return ended_; }

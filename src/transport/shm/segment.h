@@ -10,8 +10,9 @@
 
 namespace hetccl::transport::shm {
 
-/// One core's private cache: when the writer comes round again, the reader's cache has evicted what
-/// it has read. Writing to lines in another core's cache takes two to seven times as long.
+/// The size of one core's private cache. When the writer comes round to the same lines, the
+/// reader's cache has evicted them; writing lines that another core's cache holds takes two to
+/// seven times as long.
 inline constexpr size_t kRingBytes = size_t{1} << 20U;
 inline constexpr size_t kMacBytes = 32;
 

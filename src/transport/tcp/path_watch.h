@@ -1,5 +1,5 @@
-// Checks, a few times per liveness period, that the hosts of a transport's peers still answer. Only
-// runs while the engine is driven, because a loss matters only to someone who waits.
+// Checks, a few times per liveness period, that the hosts of a transport's peers still answer. It
+// runs only while the engine is driven, because only a waiting call needs to know of a loss.
 #pragma once
 
 #include <chrono>

@@ -152,7 +152,7 @@ struct QpAttr {
   uint8_t retries, rnr_retries, alternative_port, alternative_timeout;
   uint32_t rate_limit;
 };
-/// struct ibv_qp up to the number: libibverbs allocates it.
+/// struct ibv_qp up to its number. libibverbs allocates it.
 struct Qp {
   Context* context;
   void* user;
@@ -162,7 +162,7 @@ struct Qp {
   void* shared_receives;
   uint32_t handle, number;
 };
-/// struct ibv_cq up to its context.
+/// struct ibv_cq up to its context. libibverbs allocates it.
 struct Cq {
   Context* context;
   CompletionChannel* channel;
@@ -185,9 +185,9 @@ struct SendWr {
   struct {
     uint64_t address;
     uint32_t rkey;
-    uint64_t unused[2];  // of atomics and datagrams
+    uint64_t unused[2];  // for atomics and datagrams
   } remote;
-  uint64_t unused[7];  // of XRC, memory windows and segmentation
+  uint64_t unused[7];  // for XRC, memory windows and segmentation
 };
 struct RecvWr {
   uint64_t id;
@@ -196,8 +196,8 @@ struct RecvWr {
   int n_parts;
 };
 
-/// struct ibv_context_ops: ibv_post_send, ibv_post_recv, ibv_poll_cq and ibv_req_notify_cq are
-/// inline functions of the header that call these.
+/// struct ibv_context_ops. The header's inline functions ibv_post_send, ibv_post_recv, ibv_poll_cq
+/// and ibv_req_notify_cq call these.
 struct ContextOps {
   void* before_poll[11];
   int (*poll_cq)(Cq*, int n, Wc*);

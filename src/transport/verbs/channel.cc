@@ -14,13 +14,13 @@ namespace hetccl::transport::verbs {
 namespace {
 
 constexpr int kCompletionsPerTurn = 64;
-// The connection carries each end's greeting, its queue pair, a byte once it receives, and when it
-// closes how many frames and chunks of its own the peer has, and how many of the peer's have
-// arrived.
+// Each end sends over the connection its greeting, its queue pair's address, a byte once it can
+// receive, and when it closes two counts: how many of its own frames and chunks the peer has, and
+// how many of the peer's have arrived.
 constexpr uint8_t kReceiving = 'R';
 constexpr size_t kGoodbyeBytes = 16;
 
-// A device gives up on a packet that nobody acknowledges after this long.
+// The time after which a device gives up on a packet that nobody acknowledges.
 Duration retry_time(const Config& config) {
   constexpr int64_t kUnit = 4096;  // ns
   return Duration((kUnit << config.rdma_timeout) * (config.rdma_retries + 1));
@@ -48,11 +48,11 @@ Status VerbsChannel::start() {
   HETCCL_TRY(write_wire(greeting.data(), greeting.size()));
   const std::lock_guard lock(core_->mutex);
   HETCCL_TRY(core_->add(*this, wire_.fd()));
-  read_wire();  // what the peer has said may wait in this process, where nothing polls
+  read_wire();  // bytes of the peer may wait in this process already, and no poll would show them
   return {};
 }
 
-// Both ends know now what both ends know, and choose the same.
+// Both ends have both greetings now, and choose the same ports.
 Status VerbsChannel::choose_port() {
   Greeting greeting;
   std::copy_n(from_wire_.begin(), greeting.size(), greeting.begin());
@@ -60,7 +60,7 @@ Status VerbsChannel::choose_port() {
   const Status understood = take_greeting(greeting, ends_);
   if (!understood.ok()) return defect(understood.message().c_str());
   const auto pair = choose_pair(ends_);
-  if (!pair) return defect("it has no port that this rank's reach");  // it was there before
+  if (!pair) return defect("it has no port that this rank's reach");  // the peer offered one before
   port_ = core_->ports()[pair->first];
   device_ = core_->registry().number_of(*port_.device);
   stage_ = Stage::Meeting;
@@ -82,7 +82,7 @@ Status VerbsChannel::make_queues() {
     queues_.push_back(std::move(queue));
   }
   if (core_->registry().has_device_memory()) HETCCL_TRY(make_loopback());
-  arm();  // an engine that sleeps now has not armed it
+  arm();  // an engine that is asleep has not armed this queue
   for (uint32_t slot = 0; slot < kReceives; ++slot) HETCCL_TRY(repost(slot));
   for (uint32_t slot = kReceives + kSendSlots; slot-- > kReceives;) free_slots_.push_back(slot);
   std::vector<uint8_t> addresses(queues_.size() * kQpAddressBytes);
@@ -98,7 +98,7 @@ VerbsChannel::~VerbsChannel() {
   close();
 }
 
-// The queue pair goes before the memory that it may reach.
+// Destroys queue pairs before the memory that they may access.
 void VerbsChannel::close() {
   const std::lock_guard lock(core_->mutex);
   if (std::exchange(closed_, true)) return;
@@ -109,7 +109,7 @@ void VerbsChannel::close() {
     uint8_t goodbye[kGoodbyeBytes];
     put_number(goodbye, delivered_);
     put_number(goodbye + 8, arrived_);
-    (void)write_wire(goodbye, sizeof goodbye).ok();  // a peer that has gone misses nothing
+    (void)write_wire(goodbye, sizeof goodbye).ok();  // if the peer has gone, it needs no goodbye
   }
   queues_.clear();
   loopback_.reset();
@@ -122,7 +122,7 @@ void VerbsChannel::close() {
   copies_.clear();
 }
 
-// A new socket takes a few bytes at once.
+// A new socket takes this few bytes at once.
 Status VerbsChannel::write_wire(const uint8_t* data, size_t bytes) {
   const iovec part{const_cast<uint8_t*>(data), bytes};
   size_t written = 0;
@@ -169,7 +169,7 @@ Status VerbsChannel::take_wire_bytes() {
   if (stage_ != Stage::Open || from_wire_.size() < kGoodbyeBytes) return {};
   peer_delivered_ = get_number<uint64_t>(from_wire_.data());
   peer_arrived_ = get_number<uint64_t>(from_wire_.data() + 8);
-  // No more than posted receives, and requests under way, can have been seen by the peer alone.
+  // The peer cannot have seen more than the receives and requests that this end has outstanding.
   const bool sound = from_wire_.size() == kGoodbyeBytes &&
                      peer_delivered_ <= arrived_ + kReceives &&
                      peer_arrived_ <= delivered_ + kSends;
@@ -290,7 +290,8 @@ Status VerbsChannel::handle_arrival(const abi::Wc& completion) {
   return {};
 }
 
-// All that was posted completes with an error then; the first that is no flush tells why.
+// A failed queue pair completes everything posted with an error. The first error that is not a
+// flush gives the reason.
 void VerbsChannel::note_error(const abi::Wc& completion) {
   const Api& api = port_.device->api();
   broken_ = true;
@@ -305,7 +306,7 @@ void VerbsChannel::note_error(const abi::Wc& completion) {
                         : "");
 }
 
-// Does what completions have made possible.
+// Takes the steps that completions have made possible.
 bool VerbsChannel::advance() {
   if (ended()) return false;
   const uint64_t before = sends_completed_ + recvs_completed_ + begun_ + matched_;
@@ -320,9 +321,9 @@ bool VerbsChannel::advance() {
   return before != sends_completed_ + recvs_completed_ + begun_ + matched_;
 }
 
-// Delivers first what the peer sent before it closed. If nothing is posted, a receive may still
-// take a message that has arrived whole. A long message is never completed, nor is a send that the
-// peer has not taken.
+// Delivers the messages that the peer sent before it closed, then fails the channel. If nothing is
+// posted, a message that has arrived whole still waits for its receive. Long messages never
+// complete, nor do sends that the peer has not taken.
 void VerbsChannel::look_for_end(bool moved) {
   if (moved) gives_up_ = {};
   if (ended() || moved) return;
@@ -342,7 +343,8 @@ void VerbsChannel::look_for_end(bool moved) {
   }
 }
 
-// Whether completions are still to come of what either end knows to have arrived.
+// Returns whether completions are still due, because one end knows that frames or chunks have
+// arrived.
 bool VerbsChannel::awaits_more() {
   const bool all = arrived_ >= peer_delivered_ && delivered_ >= peer_arrived_;
   if (all || broken_ || stage_ != Stage::Open) return false;
@@ -351,8 +353,9 @@ bool VerbsChannel::awaits_more() {
   return now < gives_up_;
 }
 
-// If memory cannot be locked, sets `*again` to whether that changes by itself. A grant ends when
-// the peer writes, which may wait for memory as this end does, so a write waits only for writes.
+// If memory cannot be locked, sets `*again` to whether that may change. A grant ends when the peer
+// writes, and the peer's write may wait for memory, too. So a write waits only for other writes, or
+// both ends could wait for each other.
 Result<Region> VerbsChannel::register_chunk(void* data, size_t bytes, unsigned access,
                                             bool* again) {
   const bool granted = (access & abi::kRemoteWrite) != 0;
@@ -376,7 +379,7 @@ Status VerbsChannel::repost(uint32_t slot) {
       {reinterpret_cast<uintptr_t>(slot_at(slot)), kSlotBytes, slots_region_.local_key()});
 }
 
-// Returns the header of a message in the inbox, which was checked when it arrived.
+// Returns the header of a message in the inbox. It was checked on arrival.
 Header VerbsChannel::header_of(uint32_t slot) const {
   const auto header = transport::decode(slots_.get() + slot * kSlotBytes + kFrameBytes);
   return header.ok() ? header.value() : Header{};
@@ -400,7 +403,7 @@ Status VerbsChannel::closed() const {
   return error(ErrorCode::RemoteError, "connection to rank %d closed (by that rank)", peer_);
 }
 
-// Explains that the device does not connect a queue pair, e.g. since it finds no way to the peer.
+// Adds the likely reason why a device does not connect a queue pair, such as no route to the peer.
 Status VerbsChannel::explain(const Status& status) const {
   if (status.ok()) return status;
   return status.with(

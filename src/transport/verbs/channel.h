@@ -1,14 +1,16 @@
-// A channel over reliable queue pairs: one for all but the chunks of long messages, which are
-// spread over all there are. Short messages travel through registered slots, which the receiver
-// holds until a receive is posted; credits count them. The receiver of a longer one grants parts of
-// the posted memory, and the sender writes there. Memory that the transport does not know is
-// registered for one chunk of one message: whatever the user does with it between messages, no
-// stale registration can be met. Memory of a device is known, and no host thread touches it: from
-// slots to there its bytes come over a loopback (channel_device.cc).
+// A channel over reliable queue pairs. The first carries everything except chunks of long messages,
+// which are spread over all. Short messages travel through registered slots; the receiver holds a
+// message in its slot until a receive is posted, and credits count the free slots. For a longer
+// message the receiver grants parts of the posted memory, and the sender writes there by RDMA.
 //
-// Over the authenticated connection the ends first say how far their ports are from their devices,
-// by which both choose the same two, then exchange their queue pairs. The connection stays open:
-// its end tells that the peer has gone.
+// Memory that is not registered with the transport is registered for one chunk at a time. So the
+// user may free or remap it between messages, and no stale registration is ever used. Device memory
+// is always registered, and no host thread touches it: a loopback copies from slots to it
+// (channel_device.cc).
+//
+// The two ends meet over the authenticated connection. They first exchange the distances of their
+// ports from their devices, by which both choose the same pair of ports, then the addresses of
+// their queue pairs. The connection stays open; when it ends, the peer has gone.
 #pragma once
 
 #include <array>
@@ -29,7 +31,7 @@
 
 namespace hetccl::transport::verbs {
 
-/// The upper half of a work request's id; the lower is its slot, or the index of its chunk.
+/// The upper half of a work request's id. The lower half is its slot, or its chunk's index.
 enum class Work : uint64_t { Arrival = 1, Frame, Chunk, Landing };
 constexpr uint64_t id_of(Work work, uint32_t index) {
   return static_cast<uint64_t>(work) << 32U | index;
@@ -37,8 +39,8 @@ constexpr uint64_t id_of(Work work, uint32_t index) {
 
 class VerbsChannel final : public Channel, public Watched {
  public:
-  /// `wire` is connected with the peer and authenticated. `ends.own` are `core`'s ports, with
-  /// distances. Returns before the peer has answered there; what is posted meanwhile waits.
+  /// `wire` is connected with the peer and authenticated. `ends.own` are the ports of `core`, with
+  /// their distances. Returns before the peer has answered; messages posted meanwhile wait.
   static Result<std::unique_ptr<VerbsChannel>> create(Ends ends, net::Wire wire,
                                                       std::shared_ptr<Core> core);
   ~VerbsChannel() override;
@@ -54,10 +56,10 @@ class VerbsChannel final : public Channel, public Watched {
   // For the core, with its mutex held.
   bool progress();
   void on_readable() override;
-  /// Asks for an event of the next completion, unless it has been asked for.
+  /// Requests an event for the next completion, unless one is requested.
   void arm();
   void disarm() { armed_ = false; }
-  /// An event of `device`, which may concern other channels.
+  /// Handles an event of `device`, which may concern other channels.
   void take_event(const Device& device, const abi::AsyncEvent& event);
 
  private:
@@ -65,39 +67,40 @@ class VerbsChannel final : public Channel, public Watched {
   struct Sending {
     Parcel transfer;
     bool on_device = false;
-    size_t granted = 0, written = 0;  // of a long message
+    size_t granted = 0, written = 0;  // long message: bytes
     bool complete = false;
   };
   struct Receiving {
     Parcel transfer;
     bool on_device = false;
-    size_t granted = 0, received = 0;  // of a long message
+    size_t granted = 0, received = 0;  // long message: bytes
     bool complete = false;
   };
   /// A frame under way.
   struct Outgoing {
-    bool whole = false;    // of a message that is complete once it has arrived
-    bool message = false;  // of either kind
+    bool whole = false;    // carries a message that is complete once the frame has arrived
+    bool message = false;  // carries a message, whole or long
     uint64_t number = 0;
   };
   /// A chunk under way, at either end.
   struct Chunk {
     bool under_way = false;
-    Region region;  // its own, where the transport does not know the memory
-    std::array<Piece, QueuePair::kMostParts> pieces;  // else of what it knows
+    Region region;  // registered for this chunk alone, if its memory is not registered
+    std::array<Piece, QueuePair::kMostParts> pieces;  // else keeps the registered memory
     uint64_t number = 0;
     size_t bytes = 0;
   };
-  /// A copy of a part of a message from a slot to a device's memory; without a slot, a read from
-  /// there that orders what the peer has written.
+  /// A copy of a part of a message from a slot to device memory. Without a slot: a read of device
+  /// memory, which makes the peer's writes there visible.
   struct LocalCopy {
     std::optional<uint32_t> slot;
-    uint64_t number = 0;  // of the message
+    uint64_t number = 0;  // the message's number
     size_t offset = 0, bytes = 0;
-    bool frees = false, completes = false;  // the slot, the message
+    bool frees = false, completes = false;  // its end frees the slot, completes the message
     Piece piece;
   };
-  /// The pieces of memory in which a part of a message lies: none where some are unknown.
+  /// The registered pieces of memory in which a part of a message lies. Empty if some of it is not
+  /// registered.
   struct Parts {
     std::array<abi::Sge, QueuePair::kMostParts> list{};
     std::array<Piece, QueuePair::kMostParts> pieces;
@@ -140,7 +143,7 @@ class VerbsChannel final : public Channel, public Watched {
   Status finish_grant(uint32_t index, size_t bytes);
   Status repost(uint32_t slot);
   Status free_slot(uint32_t slot);
-  // Memory that the transport knows, of devices above all (channel_device.cc).
+  // Registered memory, above all that of devices (channel_device.cc).
   [[nodiscard]] Piece find(const Parcel& transfer, size_t offset) const;
   [[nodiscard]] bool is_on_device(const Parcel& transfer) const;
   [[nodiscard]] Parts parts_of(const Parcel& transfer, size_t offset, size_t bytes) const;
@@ -152,7 +155,7 @@ class VerbsChannel final : public Channel, public Watched {
   Status end_copies();
   [[nodiscard]] Status unknown_memory() const;
 
-  /// Those that have begun end in their order.
+  /// Removes complete transfers from the front, because transfers complete in the order posted.
   template <typename Transfer>
   static void end_complete(Fifo<Transfer>& transfers, size_t& begun, uint64_t& completed) {
     for (; begun > 0 && transfers.front().complete; --begun, ++completed) transfers.pop();
@@ -173,7 +176,7 @@ class VerbsChannel final : public Channel, public Watched {
   Ends ends_;
   const int peer_;
   const std::shared_ptr<Core> core_;
-  Port port_;  // once it is chosen
+  Port port_;  // valid once chosen
   Status status_;
   bool closed_ = false;
 
@@ -181,41 +184,43 @@ class VerbsChannel final : public Channel, public Watched {
   std::vector<uint8_t> from_wire_;
   Stage stage_ = Stage::Choosing;
   bool peer_closed_ = false;
-  bool broken_ = false;  // nothing more comes through the queue pair
+  bool broken_ = false;  // a queue pair has failed: no completion brings data any more
   Status why_broken_;
-  bool looked_ = false;     // for why
-  uint64_t arrived_ = 0;    // frames and chunks of the peer's
-  uint64_t delivered_ = 0;  // ours, which the peer has
-  // As the peer said when it closed.
+  bool looked_ = false;     // the core was asked to look for an event that explains it
+  uint64_t arrived_ = 0;    // frames and chunks that have arrived from the peer
+  uint64_t delivered_ = 0;  // frames and chunks of this end that the peer has
+  // The same two counts as the peer sent them when it closed.
   uint64_t peer_delivered_ = 0, peer_arrived_ = 0;
-  TimePoint gives_up_{};  // on what it said; not set while something moves
+  TimePoint gives_up_{};  // when to stop waiting for what these counts promise; unset while data
+                          // moves
 
-  // From here on once the port is chosen. Receives first, then sends.
+  // Set once the port is chosen. Slots for receives come first, then those for sends.
   std::unique_ptr<uint8_t, void (*)(void*)> slots_;
   Region slots_region_;
-  std::vector<std::unique_ptr<QueuePair>> queues_;  // the first takes frames, too
+  std::vector<std::unique_ptr<QueuePair>> queues_;  // the first also carries frames
   bool armed_ = false;
 
   Fifo<Sending> sends_;
-  size_t begun_ = 0;  // of sends_
+  size_t begun_ = 0;  // number of sends_ that have begun
   uint64_t sends_completed_ = 0;
   uint32_t credits_ = kCredits;
   std::vector<uint32_t> free_slots_;
   std::array<Outgoing, kReceives + kSendSlots> outgoing_;  // by slot
-  uint32_t messages_out_ = 0;                              // of outgoing_
-  Fifo<Grant> grants_;  // the peer's, for which nothing is written yet
+  uint32_t messages_out_ = 0;                              // number of outgoing_ that carry a
+                                                           // message
+  Fifo<Grant> grants_;  // grants of the peer that no write has used yet
   std::array<Chunk, kGrants> writes_;
 
   Fifo<Receiving> recvs_;
-  size_t matched_ = 0;  // of recvs_
+  size_t matched_ = 0;  // number of recvs_ that have met their message
   uint64_t recvs_completed_ = 0;
-  Fifo<uint32_t> inbox_;  // slots with messages that no receive has met
+  Fifo<uint32_t> inbox_;  // slots with messages that have no receive yet
   uint32_t owed_ = 0;     // credits to return
   std::array<Chunk, kGrants> granted_;
-  size_t device_ = 0;  // the port's, as the registry counts
+  size_t device_ = 0;  // number of the port's device in the registry
   std::unique_ptr<Loopback> loopback_;
-  Fifo<LocalCopy> copies_;  // those under way first
-  size_t copying_ = 0;      // of copies_
+  Fifo<LocalCopy> copies_;  // the ones under way come first
+  size_t copying_ = 0;      // number of copies_ under way
 };
 
 }  // namespace hetccl::transport::verbs

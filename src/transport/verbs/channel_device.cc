@@ -1,5 +1,4 @@
-// Moves a channel's messages in memory that its transport knows, and in that of devices, which no
-// host thread may touch.
+// Messages in registered memory, above all in device memory, which no host thread may touch.
 #include <algorithm>
 #include <utility>
 
@@ -50,7 +49,8 @@ Status VerbsChannel::copy_from_slot(const Receiving& receiving, uint32_t slot, u
   return flushes ? flush(number, parts.pieces[0]) : begin_copies();
 }
 
-// Behind what was copied before. Of several pieces one is read: the device orders them all.
+// Begins a flush after the copies queued before. A flush reads one piece of memory even if there
+// are several, because one read orders all of the device's writes.
 Status VerbsChannel::flush(uint64_t number, Piece piece) {
   copies_.push({{}, number, 0, 1, false, true, std::move(piece)});
   return begin_copies();

@@ -1,4 +1,4 @@
-// How a channel receives: messages meet receives in their order, and long ones are granted memory.
+// How a channel receives: messages meet receives in order, and long messages are granted memory.
 #include <algorithm>
 #include <cstring>
 
@@ -31,7 +31,7 @@ Status VerbsChannel::begin(Receiving& receiving, uint32_t slot, uint64_t number)
   HETCCL_TRY(check(header, receiving.transfer, peer_));
   if (header.number != number) return defect("its messages are out of order");
   if (is_long(slot)) return free_slot(slot);
-  receiving.granted = header.total;  // it needs none
+  receiving.granted = header.total;  // a short message needs no grant
   if (receiving.on_device && header.total > 0) return copy_from_slot(receiving, slot, number);
   if (header.total > 0)
     std::memcpy(receiving.transfer.data, slot_at(slot) + kPrefixBytes, header.total);
@@ -44,7 +44,8 @@ Status VerbsChannel::free_slot(uint32_t slot) {
   return broken_ ? Status() : repost(slot);
 }
 
-// The first messages first. As long as memory cannot be locked, the chunks under way go on.
+// Grants memory to the oldest messages first. If memory cannot be locked, the chunks under way free
+// some when they end.
 Status VerbsChannel::grant_chunks() {
   uint32_t index = 0;
   for (size_t i = 0; i < matched_; ++i) {

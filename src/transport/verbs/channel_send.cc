@@ -13,8 +13,8 @@ void VerbsChannel::post_send(const Parcel& transfer) {
   if (stage_ == Stage::Open && !broken_) keep(send_messages());
 }
 
-// As many as the receiver has room for. Grants and returned credits have slots of their own, since
-// messages may wait for them.
+// Sends as many messages as the receiver has room for. Grants and returned credits have slots of
+// their own, because messages may wait for them.
 Status VerbsChannel::send_messages() {
   while (begun_ < sends_.size() && credits_ > 0 && messages_out_ < kCredits &&
          !free_slots_.empty()) {
@@ -39,7 +39,8 @@ Status VerbsChannel::send_message(Sending& sending, uint64_t number) {
                     kPrefixBytes + (whole ? transfer.bytes : 0), {whole, true, number});
 }
 
-// `bytes`: of the frame and what follows it in `slot`, the last free one.
+// Sends the frame in `slot`, the last free one. `bytes` is the length of the frame with its
+// content.
 Status VerbsChannel::send_frame(uint32_t slot, FrameKind kind, size_t bytes,
                                 const Outgoing& outgoing) {
   free_slots_.pop_back();
@@ -55,7 +56,7 @@ Status VerbsChannel::return_credits() {
   return send_frame(free_slots_.back(), FrameKind::Credits, kFrameBytes, {});
 }
 
-// The peer may be wrong, but not beyond the message that it names.
+// Checks the peer's grant: a wrong one must not reach beyond the message that it names.
 Status VerbsChannel::accept_grant(const Grant& grant) {
   const uint64_t index = grant.message - sends_completed_;
   const bool known = grant.message >= sends_completed_ && index < begun_;
@@ -70,8 +71,8 @@ Status VerbsChannel::accept_grant(const Grant& grant) {
   return {};
 }
 
-// An index may be granted again before the completion of the write that it was granted for has been
-// seen. Where memory cannot be locked now, it may be once another chunk has been written.
+// The peer may grant an index again before this end has seen the completion of the write for its
+// last grant. If memory cannot be locked now, it can be once another write has ended.
 Status VerbsChannel::write_chunks() {
   while (!grants_.empty()) {
     const Grant grant = grants_.front();

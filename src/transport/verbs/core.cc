@@ -13,13 +13,14 @@
 namespace hetccl::transport::verbs {
 namespace {
 
-// Unless the engine sleeps, descriptors are looked at this seldom: each look is a system call.
+// While the engine is awake, looks at descriptors only every so many turns: each look is a system
+// call.
 constexpr uint32_t kTurns = 64;
 constexpr size_t kEventsPerTurn = 32;
-// A job that may take TCP takes RDMA where so many channels find all the memory that they like.
+// A job that may use TCP uses RDMA only if that many channels find all the memory that they want.
 constexpr size_t kUsualChannels = 16;
 
-// Each once: ports of one device follow each other.
+// Lists each device once. Ports of one device follow each other.
 std::vector<std::shared_ptr<Device>> devices_of(const std::vector<Port>& ports) {
   std::vector<std::shared_ptr<Device>> devices;
   for (const Port& port : ports)
@@ -29,7 +30,7 @@ std::vector<std::shared_ptr<Device>> devices_of(const std::vector<Port>& ports) 
 
 }  // namespace
 
-// The completion events of a device: each belongs to a channel, which has to ask for the next.
+// Completion events of a device. Each belongs to one channel, which must request the next event.
 class Core::Completions final : public Watched {
  public:
   explicit Completions(std::shared_ptr<Device> device) : device_(std::move(device)) {}
@@ -46,8 +47,8 @@ class Core::Completions final : public Watched {
   const std::shared_ptr<Device> device_;
 };
 
-// The asynchronous events of a device. A queue that is destroyed waits until its events have been
-// acknowledged, so both happen with the core's mutex held.
+// Asynchronous events of a device. Destroying a queue waits until its events are acknowledged, so
+// both happen with the core's mutex held.
 class Core::Failures final : public Watched {
  public:
   Failures(Core& core, std::shared_ptr<Device> device) : core_(core), device_(std::move(device)) {}
@@ -85,7 +86,8 @@ Core::Core(std::vector<Port> ports, const Config& config, Fd epoll)
       registry_(std::make_shared<Registry>(devices_of(ports_))),
       epoll_(std::move(epoll)) {}
 
-// Any chunk may wait for others, but one must fit that is received, and one that is sent.
+// Checks that the limit leaves room for the channels and two chunks, one to receive and one to
+// send. All other chunks can wait for these.
 Status Core::reserve(size_t more) {
   const std::lock_guard lock(mutex);
   const size_t channels = channels_.size() + more;
@@ -103,7 +105,7 @@ size_t Core::channel_locks() const {
 }
 
 bool Core::may_grant() const {
-  const size_t chunks = writes + grants + 2;  // with this one, and one that is written
+  const size_t chunks = writes + grants + 2;  // this one, and one to write
   return grants == 0 || open_ * channel_locks() + chunks * kChunkLocks <= lockable_;
 }
 
@@ -139,13 +141,14 @@ bool Core::progress() {
   const std::lock_guard lock(mutex);
   if (channels_.empty()) return false;  // no system call
   if (++turn_ % kTurns == 0 || std::exchange(looks_, false)) handle_events();
-  if (armed_) arm_all();  // those whose event was handled just now
+  if (armed_) arm_all();  // requests new events for those handled just now
   bool moved = false;
   for (VerbsChannel* channel : channels_) moved |= channel->progress();
   return moved;
 }
 
-// A completion that comes before a queue is armed makes no event, so the engine polls once more.
+// A completion that arrives before its queue is armed makes no event, so the engine polls once
+// more.
 void Core::arm(bool on) {
   const std::lock_guard lock(mutex);
   looks_ = true;

@@ -1,5 +1,5 @@
-// The state that the channels of one transport share: the ports, the descriptor that becomes
-// readable for their events, and how much memory they may lock.
+// The state that the channels of one transport share: the ports, the descriptor that polls readable
+// for their events, and the limit of locked memory.
 #pragma once
 
 #include <atomic>
@@ -17,22 +17,22 @@ namespace hetccl::transport::verbs {
 
 class VerbsChannel;
 
-/// A descriptor of a core's epoll instance.
+/// Handles a descriptor of a core's epoll instance.
 class Watched {
  public:
   virtual ~Watched() = default;
-  /// With the core's mutex held.
+  /// Called with the core's mutex held.
   virtual void on_readable() = 0;
 };
 
 class Core {
  public:
-  /// `ports`: usable ones.
+  /// `ports` must be usable.
   static Result<std::shared_ptr<Core>> create(std::vector<Port> ports, const Config& config);
 
-  /// Moves what can be moved: true when anything did.
+  /// Moves data without blocking. Returns true if anything moved.
   bool progress();
-  /// Transport::arm.
+  /// See Transport::arm.
   void arm(bool on);
   [[nodiscard]] int fd() const { return epoll_.get(); }
   [[nodiscard]] const std::vector<Port>& ports() const { return ports_; }
@@ -40,11 +40,12 @@ class Core {
   [[nodiscard]] Registry& registry() const { return *registry_; }
   std::atomic<uint64_t> bytes_sent{0};
 
-  /// Makes sure that `more` channels beside those there are may lock the memory without which they
-  /// cannot go on. SystemError naming the limit. Thread-safe.
+  /// Checks that the process may lock the least memory that `more` further channels need. Returns
+  /// SystemError naming the limit. Thread-safe.
   Status reserve(size_t more);
 
-  /// Whether memory that stays registered takes none from channels: there is no limit.
+  /// Returns whether lasting registrations leave channels enough memory to lock, because the limit
+  /// is none or high.
   [[nodiscard]] bool locks_freely() const { return locks_freely_; }
 
   // For channels, with `mutex` held.
@@ -52,14 +53,15 @@ class Core {
   Status add(VerbsChannel& channel, int wire);
   void remove(VerbsChannel& channel);
   void unwatch(int fd);
-  /// Descriptors are looked at next turn.
+  /// Makes the next turn look at the descriptors.
   void look() { looks_ = true; }
 
   // For channels, without it.
-  /// Chunks for which memory is registered: to write them to a peer, or to receive a peer's.
+  /// Number of chunks whose memory is registered for them alone: to write to a peer, and to be
+  /// written by a peer.
   std::atomic<size_t> writes{0}, grants{0};
-  /// Whether another chunk may be granted. Grants end once the peer has written, so a write must
-  /// find memory though all others go to grants.
+  /// Returns whether another chunk may be granted. A grant ends only when the peer has written, so
+  /// grants must always leave enough memory for one write, or both ends could wait for each other.
   [[nodiscard]] bool may_grant() const;
 
  private:
@@ -68,7 +70,7 @@ class Core {
   Core(std::vector<Port> ports, const Config& config, Fd epoll);
   Status watch(int fd, Watched& watched);
   Status require(size_t channels, size_t bytes);
-  /// Memory that a channel locks while it is open.
+  /// Returns the memory that a channel locks while it is open.
   [[nodiscard]] size_t channel_locks() const;
   Status watch_device(const std::shared_ptr<Device>& device);
   void handle_events();
@@ -80,10 +82,10 @@ class Core {
   const Fd epoll_;
   std::vector<std::unique_ptr<Watched>> events_;
   std::vector<VerbsChannel*> channels_;
-  std::atomic<size_t> open_{0};             // of channels_
-  std::atomic<size_t> lockable_{SIZE_MAX};  // bytes, as far as they have been asked for
+  std::atomic<size_t> open_{0};             // size of channels_
+  std::atomic<size_t> lockable_{SIZE_MAX};  // bytes that may be locked, as far as known
   uint32_t turn_ = 0;
-  bool looks_ = false;  // at descriptors, next turn
+  bool looks_ = false;  // the next turn looks at the descriptors
   bool armed_ = false;
   bool locks_freely_ = false;
 };

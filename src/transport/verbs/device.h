@@ -1,5 +1,5 @@
-// The RDMA devices of this host: their ports, which of them can be used, and why the others cannot.
-// One that is open registers memory.
+// The RDMA devices of this host and their ports: which ports can be used, and why the others
+// cannot. An open device registers memory.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@
 
 namespace hetccl::transport::verbs {
 
-/// Whether a GID is an IPv4 address, mapped.
+/// Returns whether a GID is a mapped IPv4 address.
 bool is_ipv4(const abi::Gid& gid);
-/// Whether it is an address that its Ethernet alone knows: fe80::/10, 169.254.0.0/16.
+/// Returns whether the GID is valid only within its Ethernet: fe80::/10, 169.254.0.0/16.
 bool is_link_local(const abi::Gid& gid);
 
 class Device;
 
-/// Memory that a NIC may reach while this lives. Move-only.
+/// Memory that a NIC may access while this lives. Move-only.
 class Region {
  public:
   Region() = default;
@@ -51,12 +51,12 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] abi::Context* context() const { return context_; }
   [[nodiscard]] abi::Pd* pd() const { return pd_; }
-  /// Non-blocking.
+  /// Returns the channel of its completion events. Reads do not block.
   [[nodiscard]] abi::CompletionChannel* events() const { return events_; }
-  /// SystemError where the kernel or the device refuses; `*again` tells whether it may succeed once
-  /// other regions have gone.
+  /// Returns SystemError if the kernel or the device refuses. `*again` then tells whether a retry
+  /// may succeed once other regions have ended.
   Result<Region> register_memory(void* data, size_t bytes, unsigned access, bool* again) const;
-  /// Registers a device's memory by its dma-buf, else by its address, which a driver may know.
+  /// Registers device memory by its dma-buf; without one by its address, which some drivers accept.
   Result<Region> register_memory(const Memory& memory, unsigned access) const;
 
  private:
@@ -79,22 +79,23 @@ struct Port {
   uint8_t number = 0;
   uint8_t link = abi::kLinkUnspecified;
   uint16_t lid = 0;
-  int mtu = 0;              ///< as the ABI counts
+  int mtu = 0;              ///< in the ABI's code
   uint32_t mbps = 0;        ///< 0: unknown
-  uint8_t prefix_bits = 0;  ///< of the GID's subnet on Ethernet; 0: unknown
+  uint8_t prefix_bits = 0;  ///< of the subnet of the GID, on Ethernet; 0: unknown
   uint8_t gid_index = 0;
-  const char* gid_reason = "";  ///< why this one was chosen
+  const char* gid_reason = "";  ///< why this GID was chosen
   uint16_t pkey_index = 0;
   abi::GidEntry gid{};
-  net::BusLocation place;  ///< of its device
+  net::BusLocation place;  ///< where the device sits on the buses
 
-  /// "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1/24, the first of v2 and IPv4), MTU 4096, 100 Gbit/s", or
-  /// why it is not used.
+  /// Returns "mlx5_0:1: RoCE v2, GID 3 (10.0.0.1/24, the first of v2 and IPv4), MTU 4096, 100
+  /// Gbit/s", or why the port is not used.
   [[nodiscard]] std::string describe() const;
 };
 
-/// All ports of all devices that HETCCL_RDMA_DEVICES admits, in the order of their names, numbers
-/// by their size. Unsupported where the host has no device, InvalidArgument where none is admitted.
+/// Returns all ports of the devices that HETCCL_RDMA_DEVICES admits, sorted by name; numbers in
+/// names sort by value. Returns Unsupported if the host has no device, InvalidArgument if none is
+/// admitted.
 Result<std::vector<Port>> find_ports(const std::shared_ptr<const Api>& api, const Config& config);
 
 }  // namespace hetccl::transport::verbs

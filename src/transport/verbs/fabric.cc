@@ -21,9 +21,9 @@ using Pair = std::pair<size_t, size_t>;
 
 constexpr size_t kIpv4At = 12;
 
-// The blocks within which sites route: 10.0.0.0/8, 172.16.0.0/12, and public addresses. Subnets of
-// 192.168.0.0/16 are more often cables between two hosts. Of IPv6, a site's 48 bits of a private
-// prefix, and public addresses.
+// Returns which block of addresses a GID belongs to, among those within which sites usually route:
+// 10.0.0.0/8, 172.16.0.0/12, all public addresses, and for IPv6 a site's 48 bits of a private
+// prefix. 192.168.0.0/16 is none, because its subnets are often cables between two hosts.
 int block_of(const abi::Gid& gid) {
   enum : int { kNone, kTen, kSeventeen, kPublic4, kPublic6 };
   const uint8_t first = gid.raw[is_ipv4(gid) ? kIpv4At : 0], second = gid.raw[kIpv4At + 1];
@@ -124,7 +124,7 @@ Reach reach_between(const Offer& one, const Offer& other) {
 }
 
 std::optional<Pair> choose_pair(const Ends& ends) {
-  // Counted from the lower rank's side, so that both ends list the pairs in one order.
+  // Takes the lower rank's side first, so that both ends list the pairs in the same order.
   const bool low = ends.self < ends.peer;
   const auto pairs = low ? best_pairs(ends.own, ends.theirs, ends.least)
                          : best_pairs(ends.theirs, ends.own, ends.least);

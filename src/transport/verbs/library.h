@@ -1,4 +1,4 @@
-// libibverbs, found at run time, as a table of functions. Tests pass a table of their own.
+// libibverbs as a table of functions, found at run time. Tests pass their own table.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace hetccl::transport::verbs {
 
-/// Thread-safe, as libibverbs is. What the header has as inline functions is called through
+/// Thread-safe, as libibverbs is. Calls that the header defines as inline functions go through
 /// abi::Context::ops instead.
 struct Api {
   std::string path;
@@ -46,7 +46,7 @@ struct Api {
   int (*is_fork_initialized)() = nullptr;  ///< null before rdma-core 35
 };
 
-/// Unsupported where there is none, or where it lacks functions. Never unloaded.
+/// Returns Unsupported if there is no libibverbs, or if it lacks functions. Never unloaded.
 Result<std::shared_ptr<const Api>> load_library();
 
 }  // namespace hetccl::transport::verbs

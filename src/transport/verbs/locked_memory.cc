@@ -7,8 +7,8 @@
 
 namespace hetccl::transport::verbs {
 
-// The capability CAP_IPC_LOCK lifts the limit, but only in the kernel's first user namespace, and a
-// process cannot tell where its own counts. So a registration beyond the limit is tried.
+// CAP_IPC_LOCK lifts the limit, but only in the kernel's first user namespace, and a process cannot
+// tell whether its own is the first. So a registration beyond the limit is tried.
 size_t lockable_bytes(const Device& device, size_t needed) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;

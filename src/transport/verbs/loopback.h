@@ -1,5 +1,6 @@
-// A queue pair that is connected with itself: by it a device copies within this process's
-// registered memory, to where host threads cannot, and reads what it has written before others may.
+// A queue pair connected with itself. Through it the device copies within this process's registered
+// memory, and so reaches device memory that host threads cannot access. A read through it makes the
+// device's earlier writes visible to others.
 #pragma once
 
 #include <memory>
@@ -9,29 +10,29 @@
 
 namespace hetccl::transport::verbs {
 
-/// One thread at a time.
+/// Used by one thread at a time.
 class Loopback {
  public:
-  static constexpr uint32_t kRoom = 32;  ///< requests under way
+  static constexpr uint32_t kRoom = 32;  ///< the most requests under way
 
-  /// `user` as of QueuePair.
+  /// `user`: see QueuePair::Options.
   static Result<std::unique_ptr<Loopback>> create(const Port& port, const Config& config,
                                                   void* user);
 
   [[nodiscard]] bool has_room() const { return under_way_ < kRoom; }
-  /// Writes `from` to `to`, of which `key` is the remote key. They end in their order.
+  /// Begins to write `from` to `to`, whose remote key is `key`. Requests end in order.
   Status write(abi::Sge from, void* to, uint32_t key);
-  /// Reads from `from` into `to`: once it has ended, all that the device has written to that memory
-  /// before can be seen.
+  /// Begins to read `from` into `to`. When it has ended, everything that the device wrote to that
+  /// memory before is visible.
   Status read(abi::Sge to, const void* from, uint32_t key);
-  /// How many have ended since the last call. SystemError where one has failed.
+  /// Returns how many requests have ended since the last call, or SystemError if one has failed.
   Result<uint32_t> poll();
   Status arm() { return queue_->arm(); }
   [[nodiscard]] bool is_concerned(const abi::AsyncEvent& event) const {
     return queue_->is_concerned(event);
   }
 
-  /// Waits until all have ended.
+  /// Waits until all requests have ended.
   Status finish(const WaitLimit& limit);
 
  private:

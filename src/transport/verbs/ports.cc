@@ -12,9 +12,9 @@
 namespace hetccl::transport::verbs {
 namespace {
 
-// RoCE v2 over IPv4, then over IPv6, is routed as the sites route their packets; version 1 stays
-// within an Ethernet. A GID of no address is no use, and every interface has a link-local one,
-// whether or not anybody reaches it.
+// Ranks GIDs. Sites route RoCE v2 over IPv4, then over IPv6; version 1 stays within its Ethernet. A
+// GID without an address is useless, and every interface has a link-local GID, even if nobody
+// reaches it.
 constexpr int kLinkLocal = 1;
 int rank_of(const abi::GidEntry& entry, uint8_t link) {
   if (std::all_of(entry.gid.raw + 8, entry.gid.raw + 16, [](uint8_t one) { return one == 0; }))
@@ -26,7 +26,7 @@ int rank_of(const abi::GidEntry& entry, uint8_t link) {
   return second ? 4 : 2;
 }
 
-// Says what speaks for a GID of that rank.
+// Names the reason why a GID of that rank is chosen.
 const char* reason_of(int rank, uint8_t link) {
   if (link == abi::kLinkInfiniBand) return rank == 2 ? "the port's own" : "the first of an address";
   switch (rank) {
@@ -55,7 +55,7 @@ uint8_t prefix_bits_of(const abi::Gid& gid) {
   return static_cast<uint8_t>(net::prefix_bits_of(address));
 }
 
-// InfiniBand's codes of width and speed, which Ethernet's ports have, too; 0: unknown.
+// Converts InfiniBand's codes of width and speed, which Ethernet ports use, too. 0: unknown.
 uint32_t mbps_of(const abi::PortAttr& attr) {
   const auto lanes = [&]() -> uint32_t {
     switch (attr.active_width) {
@@ -134,7 +134,7 @@ Status choose_gid(const Api& api, const Config& config, const abi::PortAttr& att
 }
 
 Status choose_pkey(const Api& api, const Config& config, const abi::PortAttr& attr, Port& port) {
-  constexpr int kMembership = 0x7fff;  // the upper bit is whether it is a full one
+  constexpr int kMembership = 0x7fff;  // without the upper bit, which tells full membership
   if (config.rdma_pkey == 0) return {};
   for (uint16_t i = 0; i < attr.pkey_table_length; ++i) {
     uint16_t key = 0;

@@ -13,13 +13,14 @@ namespace hetccl::transport::verbs {
 namespace {
 
 constexpr uint8_t kVersion = 1;
-constexpr uint32_t kInlineBytes = 220;  // a message of 112 bytes; most devices grant it
-constexpr uint8_t kRnrRetries = 6;      // of a receiver that has no receive posted: a defect
+constexpr uint32_t kInlineBytes = 220;  // room for a message of 112 bytes with its headers; most
+                                        // devices grant it
+constexpr uint8_t kRnrRetries = 6;      // for a peer that has no receive posted, which is a defect
 constexpr uint8_t kMinRnrTimer = 12;    // 0.64 ms
 constexpr uint8_t kHops = 64;
 
-// A device drops packets whose numbers do not follow: so those of an earlier queue pair that had
-// the same number.
+// Begins with a random packet number. A device drops packets that do not follow in number, so it
+// drops late packets of an earlier queue pair that had the same queue number.
 uint32_t random_psn() {
   uint32_t psn = 0;
   net::random_bytes(&psn, sizeof psn);
@@ -70,7 +71,8 @@ Status QueuePair::prepare() {
   if (cq_ == nullptr)
     return system_error(format("making a completion queue of %s", port_.name.c_str()),
                         errno != 0 ? errno : ENOMEM);
-  for (const uint32_t inline_bytes : {kInlineBytes, 0U}) {  // not every device has room for any
+  for (const uint32_t inline_bytes : {kInlineBytes, 0U}) {  // some devices have no room for inline
+                                                            // data
     abi::QpInit init{
         nullptr,          cq_, cq_, nullptr, {sends, receives, kMostParts, 1, inline_bytes},
         abi::kQpReliable, 1};
@@ -90,7 +92,7 @@ Status QueuePair::prepare() {
                 "preparing");
 }
 
-// Nothing of the device's may outlive the queue that reports it.
+// No event of the device may outlive the queue that it is about.
 QueuePair::~QueuePair() {
   const Api& api = port_.device->api();
   if (qp_ != nullptr) api.destroy_qp(qp_);

@@ -1,4 +1,4 @@
-// Memory that was registered with a transport's devices.
+// Memory registered with a transport's devices.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace hetccl::transport::verbs {
 
-/// One piece of it, while somebody holds it.
+/// One registered piece of memory. It stays registered while somebody holds it.
 class Registered {
  public:
   Registered(const Memory& memory, std::vector<Region> regions)
@@ -19,7 +19,7 @@ class Registered {
   [[nodiscard]] bool needs_flush() const { return memory_.needs_flush; }
   [[nodiscard]] std::byte* begin() const { return memory_.data; }
   [[nodiscard]] std::byte* end() const { return memory_.data + memory_.bytes; }
-  /// By the number of the device.
+  /// Returns the registration with that device (Registry::number_of).
   [[nodiscard]] const Region& region(size_t device) const { return regions_[device]; }
 
  private:
@@ -34,7 +34,7 @@ class Registry : public std::enable_shared_from_this<Registry> {
   explicit Registry(std::vector<std::shared_ptr<Device>> devices) : devices_(std::move(devices)) {}
 
   Result<std::unique_ptr<Registration>> add(const Memory& memory);
-  /// Returns the newest registration that holds `at`; null where none does.
+  /// Returns the newest registration that contains `at`; null: none.
   [[nodiscard]] Piece find(const std::byte* at) const { return map_.find(at); }
   [[nodiscard]] bool has_device_memory() const {
     return map_.has_any([](const Registered& one) { return one.on_device(); });

@@ -16,7 +16,8 @@ using tcp::Control;
 using verbs::Core;
 using verbs::VerbsChannel;
 
-// Descriptors of a channel while it connects: its connection, and the bell that announces it.
+// Descriptors that a channel uses while it connects: its connection, and the bell that announces
+// it.
 constexpr size_t kDescriptors = 2;
 
 class VerbsTransport final : public Transport {
@@ -57,7 +58,7 @@ class VerbsTransport final : public Transport {
  private:
   Result<Control::Path> path_to(const PeerId& id, const Address& address);
   [[nodiscard]] std::vector<verbs::Offer> offers() const;
-  // All ranks have the same HETCCL_TRANSPORT.
+  // Ranks agree here, because all have the same HETCCL_TRANSPORT.
   [[nodiscard]] verbs::Reach least_reach() const {
     return core_->config().transport.empty() ? verbs::Reach::Routed : verbs::Reach::Named;
   }
@@ -132,14 +133,15 @@ Status VerbsTransport::copy_by_card(size_t card, void* to, const void* from, siz
     HETCCL_TRY(loopback->write(part(bytes), to, key));
     HETCCL_TRY(loopback->finish(limit));
     if (!target->needs_flush()) return {};
-    HETCCL_TRY(loopback->read(part(1), to, key));  // the byte that is there
+    HETCCL_TRY(loopback->read(part(1), to, key));  // reads the byte as it is
     return loopback->finish(limit);
   };
   return copy().with(format("trying %s", port->name.c_str()));
 }
 
-// Without this, memory that is registered is copied in the process that forks, and the device goes
-// on with the child's: where the kernel does not copy such memory for the child at once.
+// Makes registered memory survive a fork. Otherwise, on kernels that do not copy such memory for
+// the child at once, the parent gets a copy of a registered page when it next writes there, and the
+// device goes on with the page that the child has.
 void prepare_for_forks(const verbs::Api& api, const Log& log) {
   if (api.is_fork_initialized != nullptr && api.is_fork_initialized() != verbs::abi::kForkDisabled)
     return;
@@ -151,7 +153,7 @@ void prepare_for_forks(const verbs::Api& api, const Log& log) {
         system_error("ibv_fork_init", failure).message().c_str());
 }
 
-// A rank offers its peers so many ports: the fastest.
+// The most ports that a rank offers to its peers: the fastest ones.
 void drop_slowest(std::vector<verbs::Port>& ports) {
   std::vector<verbs::Port*> usable;
   for (verbs::Port& port : ports) {
