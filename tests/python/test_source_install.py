@@ -1,5 +1,4 @@
-"""Building from source: all missing parts are named at once, and the terminal shows the progress.
-"""
+"""Building from source: missing parts are named at once, and the terminal shows the progress."""
 
 import os
 import pty
