@@ -187,7 +187,7 @@ def read_times(path: Path, site: Site) -> Site:
 def _check_rate(what: str, rate: object) -> float:
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not is_number or not 0 < rate <= _MOST_RATE:  # type: ignore[operator]
-        raise ParallelError(f"{what}={str(rate)[:40]} is no rate and no time: give a number above 0")
+        raise ParallelError(f"{what}={str(rate)[:40]} is no number above 0")
     return float(rate)  # type: ignore[arg-type]
 
 
@@ -232,19 +232,7 @@ def read_site(
     which `measure_reduces` returns. Raises ParallelError for what means nothing or is unknown,
     HetcclError for a wrong topology.
     """
-    described = dict(topology)
-    if "clusters" not in described:
-        described = json.loads(_lib.topology(json.dumps(described)))
-    try:
-        found = graph.parse(json.dumps(described))
-        networks = find_networks(described)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ParallelError(
-            f"topology: {type(error).__name__}: {error}: it is no topology; give the content of a "
-            "file of hetccl topo --save, or Communicator.topology"
-        ) from None
-    if not found.ranks:
-        raise ParallelError("topology: it has no rank")
+    found, networks = _parse(topology)
     if profiles and (speeds is not None or len(profiles) != len(found.ranks)):
         raise ParallelError(
             f"profiles: there are {len(profiles)} for {counted(len(found.ranks), 'rank')}: give "
@@ -273,6 +261,24 @@ def read_site(
         times=tuple(sorted((int(size), seconds) for size, seconds in times)),
         between=rates.get("between", _HOST_COPY), profiles=tuple(profiles),
     )  # fmt: skip
+
+
+def _parse(topology: Mapping[str, Any]) -> tuple[graph.Topology, dict[str, float]]:
+    """Returns a topology, and the bytes/s of its hosts' cards."""
+    described = dict(topology)
+    if "clusters" not in described:
+        described = json.loads(_lib.topology(json.dumps(described)))
+    try:
+        found = graph.parse(json.dumps(described))
+        networks = find_networks(described)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ParallelError(
+            f"topology: {type(error).__name__}: {error}: it is no topology; give the content of a "
+            "file of hetccl topo --save, or Communicator.topology"
+        ) from None
+    if not found.ranks:
+        raise ParallelError("topology: it has no rank")
+    return found, networks
 
 
 def _find_speeds(found: graph.Topology, given: dict[int, Any]) -> tuple[float, ...]:
