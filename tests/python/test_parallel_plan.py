@@ -495,7 +495,10 @@ def test_models_that_are_not_there(tmp_path):
         ({"speeds": {2: 1e12}}, "there is no cluster 2; clusters are numbered 0 to 1"),
         ({"speeds": [0.0] * 4}, "speeds=0.0 is no number above 0"),
         ({"speeds": [1e12] * 4, "bandwidths": {"pair": 1}}, "'pair' is no level"),
-        ({"speeds": [1e12] * 4, "bandwidths": {"host": -1}}, "bandwidths: host=-1 is no number above 0"),
+        (
+            {"speeds": [1e12] * 4, "bandwidths": {"host": -1}},
+            "bandwidths: host=-1 is no number above 0",
+        ),
     ],
 )
 def test_sites_that_mean_nothing(options, told):
