@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 
@@ -14,7 +15,17 @@ def digest(data: bytes) -> str:
 
 
 def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
-    """Returns the values of all ranks, by rank; of the default group if it is None. Collective."""
+    """Returns the values of all ranks, by rank; of the default group if it is None. Collective.
+
+    Raises RuntimeError if torch has no NumPy.
+    """
+    try:
+        torch.zeros(1).numpy()
+    except RuntimeError as error:
+        raise RuntimeError(
+            "torch's object collectives, by which ranks compare their arguments, need NumPy, and "
+            f"torch cannot use it here ({error}): pip install numpy"
+        ) from error
     every: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(every, value, group=group)
     return every

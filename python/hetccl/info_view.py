@@ -77,7 +77,10 @@ def _interface(interface: dict[str, Any]) -> dict[str, Any]:
 
 def _show_backend(backend: dict[str, Any], console: Console) -> None:
     if backend["available"]:
-        state = Text.assemble(("loads", "green"), f", for torch {', '.join(backend['built_for'])}")
+        built_for = ", ".join(backend["built_for"])
+        state = Text.assemble(
+            ("loads", "green"), f" with torch {backend['torch']}, built for {built_for}"
+        )
     else:
         state = Text.assemble(("not available", "yellow"), f": {backend['reason']}")
     console.print(Text.assemble(("PyTorch backend: ", "bold"), state), soft_wrap=True)

@@ -146,7 +146,13 @@ def _by_store(rank: int, timeout: float, make: Callable[[], bytes]) -> Meeting:
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     serves = rank == 0 and not served
     limit = timedelta(seconds=timeout)
-    store = open_store(os.environ["MASTER_ADDR"], int(port), limit, serves=serves)
+    try:
+        store = open_store(os.environ["MASTER_ADDR"], int(port), limit, serves=serves)
+    except RendezvousError as error:
+        raise RendezvousError(
+            f"{error}: MASTER_ADDR must be an address of rank 0's host and MASTER_PORT a free port "
+            "there, both the same on every rank"
+        ) from error
     key = f"hetccl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_stores)}"
     try:
         if rank == 0:

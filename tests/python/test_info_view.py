@@ -44,7 +44,7 @@ def line_with(*words: str, verbose=True) -> str:
 
 def test_version_and_backend_come_first():
     assert shown()[0] == "hetccl 1.2.3"
-    assert shown()[1] == "PyTorch backend: loads, for torch 2.13, 2.14"
+    assert shown()[1] == "PyTorch backend: loads with torch 2.13.0+cpu, built for 2.13, 2.14"
     missing = {"available": False, "built_for": [], "torch": None, "reason": "torch is not there"}
     assert shown(torch_backend=missing)[1] == "PyTorch backend: not available: torch is not there"
 
