@@ -111,7 +111,7 @@ def measure_steps(quick: bool, layers: int) -> Found:
     """A step's speed over that of ZeRO-3, on a tree of slow links; bench/sharding.py measures."""
     measure.need_hosts()
     cases = ["zero3", "zero++", "three-level"]
-    size = ["--width", "128", "--steps", "2", "--rounds", "1"] if quick else ["--width", "384"]
+    size = ["--width", "96", "--steps", "2", "--rounds", "1"] if quick else ["--width", "384"]
     links = ["--context", "16", "--rate", "200mbit", "--trunk", "50mbit", "--layers", str(layers)]
     rounds = measure.script("sharding.py", *size, *links, "--cases", *cases)
     took = {

@@ -19,6 +19,10 @@ class Shape:
     layers: int = 4
     heads: int = 6
 
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is no multiple of {self.heads} heads")
+
 
 class Attention(nn.Module):
     """Causal self-attention over (batch, context, width)."""
