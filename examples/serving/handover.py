@@ -75,7 +75,7 @@ class Handover(Protocol):
 
     @property
     def in_use(self) -> dict[str, int]:
-        """What has not ended, by its kind."""
+        """Counts what has not ended, by its kind."""
 
 
 class Endpoints:

@@ -53,13 +53,11 @@ def or_all(parse: Callable[[str], str]) -> Callable[[str], str]:
     return parse_or_all
 
 
+TYPE_FLAGS = ("-d", "--datatype", "--dtype", "--type")
 Datatype = Annotated[
     str,
     typer.Option(
-        "-d",
-        "--datatype",
-        "--dtype",
-        "--type",
+        *TYPE_FLAGS,
         parser=parse_type,
         metavar="TYPE",
         help="float32, bfloat16, int8, ...",

@@ -10,7 +10,15 @@ import typer
 
 import hetccl
 from hetccl._lib import HetcclError
-from hetccl.arguments import Rendezvous, or_all, parse_call, parse_op, parse_size, parse_type
+from hetccl.arguments import (
+    TYPE_FLAGS,
+    Rendezvous,
+    or_all,
+    parse_call,
+    parse_op,
+    parse_size,
+    parse_type,
+)
 from hetccl.balance.command import balance
 from hetccl.check.command import check
 from hetccl.devices.choice import AUTO, Devices
@@ -196,7 +204,7 @@ Op = Annotated[
 Types = Annotated[
     str,
     typer.Option(
-        "-d", "--datatype", "--dtype", "--type", parser=or_all(parse_type), metavar="TYPE",
+        *TYPE_FLAGS, parser=or_all(parse_type), metavar="TYPE",
         help="float32, bfloat16, int8, ... or all.",
     ),
 ]  # fmt: skip

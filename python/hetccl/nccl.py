@@ -7,7 +7,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "lib"
 LIBRARY = _FOLDER / "libhetccl_nccl.so"
-"""What programs preload."""
+"""The library that programs preload."""
 STAND_INS = _FOLDER / "hetccl-nccl"
 """The same library as libnccl.so.2 and librccl.so.1, for LD_LIBRARY_PATH."""
 

@@ -199,12 +199,13 @@ void Inbox::end_pieces() {
 
 bool Inbox::settle() {
   bool moved = false;
-  while (!held_.empty() && held_.front().ticket != kNotCopied && reached(held_.front().ticket)) {
+  while (!held_.empty() && held_.front().ticket != kNotCopied &&
+         reached(options_.stager, held_.front().ticket)) {
     if (held_.front().in_window) options_.window->count_read();
     held_.pop_front();
     moved = true;
   }
-  while (!landings_.empty() && reached(landings_.front().ticket)) {
+  while (!landings_.empty() && reached(options_.stager, landings_.front().ticket)) {
     const auto done = std::move(landings_.front().done);
     landings_.pop_front();
     if (done) done();

@@ -57,7 +57,7 @@ class Inbox {
   /// Whether it may still write to that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   /// Whether no copy to a device is pending.
-  [[nodiscard]] bool copied() const { return reached(last_ticket_); }
+  [[nodiscard]] bool copied() const { return reached(options_.stager, last_ticket_); }
   /// Drops everything. The channel must be closed, and no copy pending.
   void drop() {
     landing_ = {};
@@ -104,9 +104,6 @@ class Inbox {
   }
   bool stage(Posted& posted);
   void post(const Posted& posted);
-  [[nodiscard]] bool reached(const Stager::Ticket& ticket) const {
-    return ticket == Stager::Ticket{} || options_.stager->reached(ticket);
-  }
   bool settle();
   [[nodiscard]] bool all_here() const { return channel_.recvs_completed() == n_posted_; }
 

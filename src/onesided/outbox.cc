@@ -44,7 +44,8 @@ void Outbox::post(Item& item) {
 
 bool Outbox::progress() {
   bool moved = false;
-  while (!waiting_.empty() && posted_.size() < kMostPosted && reached(waiting_.front().ticket)) {
+  while (!waiting_.empty() && posted_.size() < kMostPosted &&
+         reached(stager_, waiting_.front().ticket)) {
     posted_.push_back(std::move(waiting_.front()));  // moving the item does not move its data
     waiting_.pop_front();
     post(posted_.back());

@@ -53,7 +53,7 @@ class Outbox {
   /// Returns whether it may still read that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   /// Returns whether no copy from a device is pending.
-  [[nodiscard]] bool copied() const { return reached(last_ticket_); }
+  [[nodiscard]] bool copied() const { return reached(stager_, last_ticket_); }
   /// Drops everything. The channel must be closed.
   void drop() {
     waiting_.clear();
@@ -64,9 +64,6 @@ class Outbox {
   [[nodiscard]] size_t size() const { return waiting_.size() + posted_.size(); }
 
  private:
-  [[nodiscard]] bool reached(const Stager::Ticket& ticket) const {
-    return ticket == Stager::Ticket{} || stager_->reached(ticket);
-  }
   void post(Item& item);
 
   transport::Channel& channel_;

@@ -149,7 +149,7 @@ uint64_t Stager::Lane::reached() const {
 
 bool Stager::reached(const Ticket& ticket) const {
   for (size_t i = 0; i < lanes_.size(); ++i)
-    if (ticket.jobs[i] > 0 && lanes_[i].reached() < ticket.jobs[i]) return false;
+    if (lanes_[i].reached() < ticket.jobs[i]) return false;
   return true;
 }
 

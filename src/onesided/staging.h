@@ -150,4 +150,9 @@ class Stager {
   std::thread thread_;
 };
 
+/// `stager` may be null where no ticket is its own.
+inline bool reached(const Stager* stager, const Stager::Ticket& ticket) {
+  return ticket == Stager::Ticket{} || stager->reached(ticket);
+}
+
 }  // namespace hetccl::onesided

@@ -44,7 +44,7 @@ options = argparse.Namespace()
 
 
 def hetccl(*arguments: str, status: tuple[int, ...] = (0,)) -> str:
-    """What `hetccl ARGUMENTS` prints; it must end with one of these statuses."""
+    """Returns what `hetccl ARGUMENTS` prints; it must end with one of these statuses."""
     command = [sys.executable, "-m", "hetccl", *arguments]
     print("$ hetccl", *arguments, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
@@ -53,7 +53,7 @@ def hetccl(*arguments: str, status: tuple[int, ...] = (0,)) -> str:
 
 
 def both(command: Callable[[int], list[str]], environments: list[Mapping[str, str]]) -> list[str]:
-    """What the two ranks of a launcher print."""
+    """Returns what the two ranks of a launcher print."""
     ranks = [
         subprocess.Popen(
             command(rank), stdout=subprocess.PIPE, text=True,
@@ -113,7 +113,7 @@ def part_launched(folder: Path) -> None:
 
 
 def part_topo(folder: Path) -> None:
-    """What plan and shard read."""
+    """Writes what plan and shard read."""
     path = str(folder / "topology.json")
     print(hetccl("topo", "--devices", options.devices, "--save", path))
     print(hetccl("shard", "1B", "--topology", path))

@@ -1,5 +1,5 @@
-"""What a check concludes from what it has seen, in which order links are measured, its panel and
-page."""
+"""The conclusions of a check from what it has seen, the order in which links are measured, its
+panel and page."""
 
 import contextlib
 import json

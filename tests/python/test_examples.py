@@ -25,7 +25,7 @@ def commands_of(name):
 
 @pytest.fixture
 def launch(forked_python, monkeypatch, tmp_path):
-    """What a command prints: `torchrun` is the tests' own, at a port that no other job has."""
+    """Runs lines of a shell, with torchrun at a free port, and returns what they print."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for name, module in (("torchrun", "torch.distributed.run"), ("hetccl", "hetccl")):

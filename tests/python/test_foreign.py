@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 
 class CudaArray:
-    """What has the CUDA array interface alone; its memory is the host's here."""
+    """An array with the CUDA array interface alone; its memory is the host's here."""
 
     def __init__(self, count, typestr="<f4", strides=None, read_only=False):
         self.memory = (ctypes.c_float * count)(*range(count))

@@ -539,7 +539,7 @@ def test_a_backward_pass_in_two_parts_costs_more():
 
 
 def test_profiles_count_rows():
-    """Where two samples take as long as one, a plan gives no replica one of them."""
+    """If two samples take as long as one, a plan gives no replica one of them."""
     model = PRESETS["gpt-125m"]
     flat = Profile(((1, 0.1), (2, 0.1), (4, 0.2)))
     site = read_site(topology("A2B2", nics=["400G"]), profiles=[flat] * 4)

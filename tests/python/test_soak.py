@@ -36,7 +36,7 @@ def test_a_short_soak_of_serving_finds_nothing(monkeypatch, forked_python):
 
 
 def history(leak):
-    """Of a process that holds `leak` more descriptors after each episode."""
+    """Figures of a process that holds `leak` more descriptors after each episode."""
     return [
         soak_rank.Census(
             resident_kib=50_000 + episode % 7,

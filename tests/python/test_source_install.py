@@ -98,7 +98,7 @@ with build_backend.progress():
 
 
 def on_a_terminal(code, output):
-    """What `code` writes to the terminal, its standard output being the file `output`."""
+    """Returns what `code` writes to the terminal, its standard output being the file `output`."""
     child, terminal = pty.fork()
     if child == 0:
         with output.open("wb") as file:

@@ -56,7 +56,7 @@ class Census:
 
     @classmethod
     def of(cls, pid: int | str) -> Census:
-        """Of a process, as it is."""
+        """Reads the figures of a process."""
         place = Path("/proc", str(pid))
         status = (place / "status").read_text()
         fields = dict(line.split(":", 1) for line in status.splitlines())

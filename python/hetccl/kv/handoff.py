@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import deque
 from typing import Any
 
@@ -23,10 +24,11 @@ class Job:
     tokens: tuple[int, int]
     event: Any
 
-    @property
     def is_computed(self) -> bool:
-        """Whether a GPU has computed them; a host always has."""
-        return self.event is None or bool(self.event.query())
+        """Whether the prefill has computed them. Asks the event no more once it has happened."""
+        if self.event is not None and self.event.query():
+            self.event = None
+        return self.event is None
 
 
 @dataclasses.dataclass(eq=False)
@@ -69,7 +71,7 @@ class Handoff:
         sent = self.is_committed and self.flights.is_quiet
         return sent and (self.is_finished or not self.is_pull)
 
-    @property
+    @functools.cached_property
     def last_layer(self) -> int:
         """The last layer that the receiver has asked for."""
         return max((share.layer for share in self.shares), default=0)

@@ -330,7 +330,7 @@ class Sender(Session):
         for job in handoff.jobs:
             if n > 0 and job.tokens != tokens:
                 return n
-            if not job.is_computed:
+            if not job.is_computed():
                 break
             tokens = job.tokens
             layers.update(job.layers)

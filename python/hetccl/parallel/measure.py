@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import statistics
 import time
@@ -133,11 +134,8 @@ def measure_reduces(
     found = []
     for part in (size // 16, size):
         buffer = torch.ones(max(part // 4, 1), device=device)
-
-        def reduce(buffer: torch.Tensor = buffer) -> None:
-            dist.all_reduce(buffer)
-
-        found.append((buffer.nbytes, max(gather(_time(reduce, buffer)))))
+        seconds = _time(functools.partial(dist.all_reduce, buffer), buffer)
+        found.append((buffer.nbytes, max(gather(seconds))))
     return found
 
 

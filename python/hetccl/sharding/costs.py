@@ -22,7 +22,7 @@ OPTIMIZERS: Mapping[str, int] = {"adamw": 2, "momentum": 1, "sgd": 0}
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What is trained, and how: all that costs depend on besides the sharding and the tree.
+    """The training: all that costs depend on besides the sharding and the tree.
 
     `type_bytes` is the size of an element of weights and gradients, `optimizer_states` the number
     of float32 states of each parameter (AdamW has 2). `scale_bits` is what a block of an encoding

@@ -55,7 +55,7 @@ class Scheme:
 
 @dataclasses.dataclass(frozen=True)
 class ShardingPlan:
-    """What `plan` returns.
+    """The result of `plan`.
 
     `memory` is bytes of a rank, None if unknown; `bandwidths` are bytes/s by level. `schemes` are
     the presets, in their order. `best` has the degrees whose collectives take the least time in a
@@ -121,7 +121,7 @@ def plan(
     bandwidths: Mapping[str, float] | None = None,
     weight_wire: str = "", gradient_wire: str = "", update_wire: str = "",
 ) -> ShardingPlan:  # fmt: skip
-    """What every preset costs for `model` on `topology`, and the degrees that cost least.
+    """Finds what every preset costs for `model` on `topology`, and the degrees that cost least.
 
     A pure function: it starts nothing, and needs torch only to count a module's parameters.
     `model` is a number of parameters or a module, `topology` the content of a topology file, what
