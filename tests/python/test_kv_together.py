@@ -29,8 +29,8 @@ def test_short_layers_wait_for_the_next_ones_of_their_tokens(mode, layout):
     assert send([0], (4, 8)) == 0
     assert send([0], (8, 12)) == 1  # other tokens: those before wait no longer
     assert send([1, 2], (8, 12)) == 3
-    assert send([1], (4, 8)) == 0
-    assert sender.send_layers("r", [2], (4, 8))
+    assert send([2], (4, 8)) == 1
+    assert send([1], (4, 8)) == 0  # no other layer follows: `commit` sends it
     assert sender.commit("r")
     assert all(one.ok for one in pair.run(("p0", "r"), ("d0", "r")))
     wanted, found = (pair.cells(*end, (0, 12)) for end in (("p0", SOURCE), ("d0", TARGET)))
