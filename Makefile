@@ -2,11 +2,12 @@
 # packages that building takes. ARGS is passed on: make demo ARGS="--steps 50".
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check races frameworks bench soak wheels matrix docs lint format clean
+.PHONY: help setup demo test check long races frameworks bench soak wheels matrix docs lint format clean
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
-	@echo "make test    build and test everything, sanitizers included (about 15 minutes on 2 cores)"
+	@echo "make test    build and test the whole, sanitizers included (under 15 minutes on 2 cores, once it is set up)"
+	@echo "make long    the tests of Python that make test leaves out because they are long; CI runs them, too"
 	@echo "make races   the core under ThreadSanitizer; CI runs it, too"
 	@echo "make frameworks   train with DeepSpeed, Accelerate, Trainer, Lightning over hetccl; CI runs it, too"
 	@echo "make check   linters, the core and a smoke of Python: 2 minutes after the first build"
@@ -29,6 +30,9 @@ test:
 
 check:
 	@tools/test check $(ARGS)
+
+long:
+	@tools/test long $(ARGS)
 
 races:
 	@tools/test races

@@ -109,6 +109,19 @@ def seconds_of(action: Any) -> float:
     return statistics.median(times)
 
 
+def seconds_beside(endpoint: Endpoint, peer: Any, blocks: Blocks, one: Blocks) -> list[float]:
+    """Seconds of puts of `one` while `blocks` are being put."""
+    times = []
+    for _ in range(REPEATS):
+        long = endpoint.put(peer, blocks)
+        while not long.done():
+            began = time.perf_counter()
+            move(endpoint, "put", peer, one)
+            times.append(time.perf_counter() - began)
+        long.wait(60)
+    return times
+
+
 def n_streams() -> int:
     """How many a channel has over loopback."""
     return max(2, int(os.environ["HETCCL_TCP_THREADS"]) + 1)
@@ -220,6 +233,10 @@ def measure(arguments: argparse.Namespace, ours: Connection) -> None:
                 f"{kind:6} {8:10} {1:7} median {median * 1e6:.1f} us, of a ping of "
                 f"{round_trip * 1e6:.1f} us: {median / round_trip:.2f}"
             )
+        beside = statistics.median(seconds_beside(endpoint, peer, blocks, one))
+        print(
+            f"put    {8:10} {1:7} median {beside * 1e6:.1f} us, while {n} blocks of {size} are put"
+        )
         ours.send(None)
 
 

@@ -139,8 +139,8 @@ Status Coordinator::watch_listener() {
 void Coordinator::add(uint64_t communicator, net::Key key, std::string where) {
   auto job = std::make_shared<Job>(
       loop_, Job::Options{options_.liveness_ms, options_.service, options_.log, std::move(where),
-                          [this, communicator](const std::optional<Failure>& failure) {
-                            on_end(communicator, failure);
+                          [this, communicator](const auto& failure, TimePoint late_until) {
+                            on_end(communicator, failure, late_until);
                           }});
   jobs_.emplace(communicator, Entry{std::move(key), std::move(job)});
 }
@@ -253,7 +253,8 @@ void Coordinator::close_door(uint64_t number) {
   if (door.empty()) return;
   remember({number,
             std::move(door.mapped().key),
-            {ErrorCode::RemoteError, -1, "whoever opened at this id has closed"}});
+            {ErrorCode::RemoteError, -1, "whoever opened at this id has closed"},
+            TimePoint::min()});
 }
 
 void Coordinator::withdraw(uint64_t communicator) {
@@ -277,12 +278,13 @@ void Coordinator::knock(uint64_t number, Connection& connection, std::span<const
   connection.finish();
 }
 
-void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& failure) {
+void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& failure,
+                         TimePoint late_until) {
   const auto entry = jobs_.find(communicator);
   if (entry == jobs_.end()) return;
   Entry& over = finished_.insert(jobs_.extract(entry)).position->second;
   clear_later();
-  remember({communicator, over.key, failure.value_or(job_is_over())});
+  remember({communicator, over.key, failure.value_or(job_is_over()), late_until});
 }
 
 void Coordinator::remember(Ended ended) {
@@ -307,6 +309,11 @@ void Coordinator::fail_all(const Status& why) {
 bool Coordinator::has_local_ranks() const {
   return std::any_of(jobs_.begin(), jobs_.end(),
                      [](const auto& entry) { return entry.second.job->has_local_ranks(); });
+}
+
+bool Coordinator::is_needed() const {
+  const auto expects = [&](const Ended& ended) { return loop_.now() < ended.late_until; };
+  return !jobs_.empty() || !doors_.empty() || std::ranges::any_of(ended_, expects);
 }
 
 void Coordinator::remove(uint64_t newcomer) {

@@ -51,8 +51,9 @@ class Coordinator {
   void fail_all(const Status& why);
   /// Returns whether ranks of this process's Service have not left yet.
   [[nodiscard]] bool has_local_ranks() const;
-  /// Returns the number of live communicators and open doors.
-  [[nodiscard]] size_t n_jobs() const { return jobs_.size() + doors_.size(); }
+  /// Returns whether a communicator lives, a door is open, or a rank may still come that must hear
+  /// why its communicator has ended.
+  [[nodiscard]] bool is_needed() const;
 
  private:
   class Newcomer;
@@ -69,6 +70,7 @@ class Coordinator {
     uint64_t communicator = 0;
     net::Key key;
     Failure answer;
+    TimePoint late_until = TimePoint::min();  // when ranks may still come
   };
 
   Coordinator(Loop& loop, net::Listener listener, Options options);
@@ -84,7 +86,7 @@ class Coordinator {
   void knock(uint64_t number, Connection& connection, std::span<const uint8_t> words);
   void remember(Ended ended);
   [[nodiscard]] const Ended* find_ended(uint64_t communicator) const;  // null: none
-  void on_end(uint64_t communicator, const std::optional<Failure>& failure);
+  void on_end(uint64_t communicator, const std::optional<Failure>& failure, TimePoint late_until);
   void remove(uint64_t newcomer);
   void clear_later();
 

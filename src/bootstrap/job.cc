@@ -385,7 +385,8 @@ void Job::end(const std::optional<Failure>& failure) {
     if (*timer) loop_.cancel(**timer);
     timer->reset();
   }
-  options_.on_end(failure);
+  const bool are_missing = n_ranks_ != 0 && !complete();
+  options_.on_end(failure, are_missing ? join_deadline_ : TimePoint::min());
 }
 
 int64_t Job::shortest_liveness_ms() const {

@@ -27,7 +27,8 @@ class Job {
     std::string where;  ///< the addresses where ranks are expected
     /// Called once, as the last action: every rank has left, or `failure` was told to all. The Job
     /// is finished then, but still on the call stack.
-    std::function<void(const std::optional<Failure>& failure)> on_end;
+    /// Ranks that have not joined may still come before `late_until`.
+    std::function<void(const std::optional<Failure>& failure, TimePoint late_until)> on_end;
   };
   Job(Loop& loop, Options options);
   ~Job();

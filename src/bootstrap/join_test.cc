@@ -2,6 +2,10 @@
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
 #include "bootstrap/testing.h"
 #include "bootstrap/unique_id.h"
 #include "fake/captured_stderr.h"
@@ -28,6 +32,21 @@ TEST_CASE("ranks that never come are named to all who wait") {
   }
   // A late rank still learns why there is nobody.
   CHECK(contains(one->join(id.value(), options(2, 8)).status().message(), "never came"));
+}
+
+TEST_CASE("a service that ranks may still ask why they cannot join is in use") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const TimePoint start = steady_clock().now();
+  const int64_t limit_ms = patient_ms(1500);
+  parallel(2, [&](int) { CHECK(!one->join(id.value(), options(0, 3, limit_ms)).ok()); });
+  CHECK_FALSE(one->idle());
+  CHECK(contains(one->join(id.value(), options(1, 3)).status().message(), "rank 0"));
+  while (!one->idle()) {
+    REQUIRE(steady_clock().now() - start < kHang);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  CHECK(steady_clock().now() - start >= std::chrono::milliseconds(limit_ms));
 }
 
 struct Pair {

@@ -208,7 +208,7 @@ bool Service::idle() {
   if (impl_->loop == nullptr) return idle;
   impl_->loop->run([&] {
     const auto& coordinator = impl_->coordinator;
-    idle = impl_->clients->empty() && (coordinator == nullptr || coordinator->n_jobs() == 0);
+    idle = impl_->clients->empty() && (coordinator == nullptr || !coordinator->is_needed());
   });
   return idle;
 }

@@ -18,6 +18,19 @@ constexpr Stager::Ticket kNotCopied{{UINT64_MAX, UINT64_MAX}};
 
 }  // namespace
 
+Result<Inbox::Landing> Inbox::find_places(const Regions& regions, const Frame& frame) {
+  Landing landing;
+  landing.way = frame.way;
+  landing.pieces.reserve(frame.pieces.size());
+  Regions::Lookup lookup(regions);
+  for (const Piece& piece : frame.pieces) {
+    HETCCL_ASSIGN(Use use, lookup.use(piece.region, piece.offset, piece.bytes, kPut));
+    landing.pieces.push_back({use.at(piece.offset), piece.bytes});
+    add(landing.uses, std::move(use));
+  }
+  return landing;
+}
+
 Status Inbox::progress(bool reads, const OnFrame& on_frame, bool* moved) {
   *moved |= settle();
   for (;;) {

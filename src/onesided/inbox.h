@@ -32,6 +32,9 @@ class Inbox {
     std::vector<Use> uses;         ///< of their memory, until the pieces have landed
     std::function<void()> landed;  ///< called once all pieces are in their places
   };
+  /// Finds where the pieces of a put go. InvalidArgument if a region is gone, too short, or may not
+  /// be written by peers.
+  static Result<Landing> find_places(const Regions& regions, const Frame& frame);
   using OnFrame = std::function<Result<Landing>(const Frame&)>;
 
   struct Options {

@@ -13,10 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Bytes that one frame announces, so that transfers take turns.
-constexpr size_t kBatchBytes = size_t{8} << 20;
-// Bytes for which frames are queued ahead of the wire.
-constexpr size_t kMostOut = size_t{16} << 20;
+// Bytes that one Get asks for, so that transfers take turns.
+constexpr size_t kAskedAtOnce = size_t{8} << 20;
 constexpr size_t kMostItems = 4096;
 // Limit of answers that a peer leaves unread while it sends more frames; beyond it the peer is
 // faulty.
@@ -188,7 +186,7 @@ bool Link::move(TimePoint now) {
   }
   if (window_ != nullptr) moved |= window_->exchange();
   moved |= take_turns();
-  moved |= outbox_.progress();
+  moved |= outbox_.progress(now);
   if (turns_.empty() && outbox_.size() == 0) loader_.rest();
   if (now >= next_check_) check_deadlines(now);
   return moved;
@@ -198,7 +196,7 @@ bool Link::take_turns() {
   bool moved = false;
   // Gives each transfer one turn. One that cannot go on now lets the others go first.
   for (size_t left = turns_.size(); left > 0; --left) {
-    if (outbox_.bytes() >= kMostOut || outbox_.size() >= kMostItems) break;
+    if (outbox_.bytes() >= 2 * outbox_.pace().bytes() || outbox_.size() >= kMostItems) break;
     const Turn turn = std::move(turns_.front());
     turns_.pop_front();
     bool again = false;
@@ -244,15 +242,18 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Frame frame{.kind = Frame::Kind::Put, .transfer = transfer->id};
   Walk& walk = transfer->asked;
   std::vector<Loader::Piece> pieces;
+  const size_t most = outbox_.pace().bytes();
+  const uint64_t piece = std::min<uint64_t>(most, kMaxPiece);
   size_t bytes = 0;
-  for (Walk next = walk; !next.at_end() && pieces.size() < kMaxPieces && bytes < kBatchBytes;) {
-    const Walk::Step step = next.step();
+  for (Walk next = walk; !next.at_end() && pieces.size() < kMaxPieces && bytes < most;) {
+    const Walk::Step step = next.step(piece);
     pieces.push_back({step.local, static_cast<size_t>(step.piece.bytes)});
     bytes += step.piece.bytes;
-    next.advance();
+    next.advance(piece);
   }
   Loader::Loaded loaded = load(pieces);
-  for (size_t i = 0; i < loaded.n; ++i, walk.advance()) frame.pieces.push_back(walk.step().piece);
+  for (size_t i = 0; i < loaded.n; ++i, walk.advance(piece))
+    frame.pieces.push_back(walk.step(piece).piece);
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
   frame.way = loaded.way;
@@ -266,7 +267,7 @@ bool Link::ask_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Frame frame{.kind = Frame::Kind::Get, .transfer = transfer->id};
   Walk& walk = transfer->asked;
   size_t bytes = 0;
-  while (!walk.at_end() && frame.pieces.size() < kMaxPieces && bytes < kBatchBytes &&
+  while (!walk.at_end() && frame.pieces.size() < kMaxPieces && bytes < kAskedAtOnce &&
          asked_bytes_ < kMostAsked && asked_pieces_ < kMostAskedPieces) {
     const Piece piece = walk.step().piece;
     frame.pieces.push_back(piece);
@@ -289,16 +290,16 @@ bool Link::serve_some(uint64_t id, bool* again) {
   Served& served = found->second;
   Frame frame{.kind = Frame::Kind::Data, .transfer = id};
   std::vector<Loader::Piece> pieces;
+  const size_t most = outbox_.pace().bytes();
   size_t bytes = 0;
   for (const Served::Part& part : served.parts) {
-    if (pieces.size() == kMaxPieces || bytes >= kBatchBytes) break;
+    if (pieces.size() == kMaxPieces || bytes >= most) break;
     pieces.push_back({part.from, part.bytes});
     bytes += part.bytes;
   }
   Loader::Loaded loaded = load(pieces);
   for (; frame.count < loaded.n; ++frame.count, --served_parts_) {
-    if (!loaded.items.empty())
-      loaded.items.back().uses.push_back(std::move(served.parts.front().use));
+    if (!loaded.items.empty()) add(loaded.items.back().uses, std::move(served.parts.front().use));
     served.parts.pop_front();
   }
   frame.way = loaded.way;
@@ -350,35 +351,38 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
 
 // If the put is refused, its pieces are still received, and dropped, since they are on their way.
 Inbox::Landing Link::on_put(const Frame& frame) {
-  Inbox::Landing landing;
-  landing.way = frame.way;
-  Status refused;
   if (!refused_.contains(frame.transfer)) {
-    for (const Piece& piece : frame.pieces) {
-      auto use = regions_.use(piece.region, piece.offset, piece.bytes, kPut);
-      if (!use.ok()) {
-        refused = use.status();
-        break;
-      }
-      landing.pieces.push_back({use.value().at(piece.offset), piece.bytes});
-      landing.uses.push_back(std::move(use).value());
-    }
-    if (refused.ok()) {
+    auto landing = Inbox::find_places(regions_, frame);
+    if (landing.ok()) {
       for (const Piece& piece : frame.pieces) statistics_.bytes_taken += piece.bytes;
-      landing.landed = [this, frame] {
-        if (!frame.last || refused_.contains(frame.transfer)) return;
-        if (frame.notifies) deliver(frame.payload);
-        answer(frame.transfer, {});
-      };
-      return landing;
+      if (frame.last) {
+        landing->landed = [this, id = frame.transfer, notifies = frame.notifies,
+                           told = frame.payload] {
+          if (refused_.contains(id)) return;
+          if (notifies) deliver(told);
+          answer(id, {});
+        };
+      }
+      return std::move(landing).value();
     }
-    refuse(frame, refused);
+    refuse(frame, landing.status());
   }
-  landing = {};
-  landing.way = frame.way;
-  for (const Piece& piece : frame.pieces) landing.pieces.push_back({{}, piece.bytes});
+  Inbox::Landing dropped;
+  dropped.way = frame.way;
+  for (const Piece& piece : frame.pieces) dropped.pieces.push_back({{}, piece.bytes});
   if (frame.last) refused_.erase(frame.transfer);
-  return landing;
+  return dropped;
+}
+
+Result<std::deque<Link::Served::Part>> Link::find_parts(const Frame& frame) const {
+  std::deque<Served::Part> parts;
+  Regions::Lookup lookup(regions_);
+  for (const Piece& piece : frame.pieces) {
+    HETCCL_ASSIGN(Use use, lookup.use(piece.region, piece.offset, piece.bytes, kGet));
+    const Place from = use.at(piece.offset);
+    parts.push_back({std::move(use), from, static_cast<size_t>(piece.bytes)});
+  }
+  return parts;
 }
 
 Status Link::on_get(const Frame& frame) {
@@ -389,21 +393,16 @@ Status Link::on_get(const Frame& frame) {
     if (frame.last) refused_.erase(frame.transfer);
     return {};
   }
-  std::deque<Served::Part> parts;
-  for (const Piece& piece : frame.pieces) {
-    auto use = regions_.use(piece.region, piece.offset, piece.bytes, kGet);
-    if (!use.ok()) {
-      stop_serving(frame.transfer);
-      refuse(frame, use.status());
-      if (frame.last) refused_.erase(frame.transfer);
-      return {};
-    }
-    const Place from = use.value().at(piece.offset);
-    parts.push_back({std::move(use).value(), from, static_cast<size_t>(piece.bytes)});
+  auto parts = find_parts(frame);
+  if (!parts.ok()) {
+    stop_serving(frame.transfer);
+    refuse(frame, parts.status());
+    if (frame.last) refused_.erase(frame.transfer);
+    return {};
   }
   Served& served = served_[frame.transfer];
-  served_parts_ += parts.size();
-  std::move(parts.begin(), parts.end(), std::back_inserter(served.parts));
+  served_parts_ += parts->size();
+  std::move(parts->begin(), parts->end(), std::back_inserter(served.parts));
   served.all_asked = frame.last;
   if (frame.notifies) served.notification = frame.payload;
   if (!std::exchange(served.queued, true)) turns_.push_back({nullptr, frame.transfer});

@@ -126,6 +126,7 @@ class Link final : public progress::Driven {
   static void note_made(Transfer& transfer, Frame& frame);
   void send(Loader::Loaded loaded, const Frame& frame, std::function<void()> sent);
   Result<Inbox::Landing> on_frame(const Frame& frame);
+  [[nodiscard]] Result<std::deque<Served::Part>> find_parts(const Frame& frame) const;
   Inbox::Landing on_put(const Frame& frame);
   Status on_get(const Frame& frame);
   Result<Inbox::Landing> on_data(const Frame& frame);

@@ -42,7 +42,7 @@ void Outbox::post(Item& item) {
   channel_.post_send(parcel);
 }
 
-bool Outbox::progress() {
+bool Outbox::progress(TimePoint now) {
   bool moved = false;
   while (!waiting_.empty() && posted_.size() < kMostPosted &&
          reached(stager_, waiting_.front().ticket)) {
@@ -52,13 +52,17 @@ bool Outbox::progress() {
     moved = true;
   }
   const uint64_t completed = channel_.sends_completed();
+  size_t left_bytes = 0;
   for (; n_sent_ < completed; ++n_sent_) {
     const Item left = std::move(posted_.front());
     posted_.pop_front();
-    bytes_ -= length_of(left);
+    left_bytes += length_of(left);
     if (left.sent) left.sent();
     moved = true;
   }
+  bytes_ -= left_bytes;
+  pace_.count(left_bytes, now);
+  if (size() == 0) pace_.rest();
   return moved;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "onesided/pace.h"
 #include "onesided/protocol.h"
 #include "onesided/region.h"
 #include "onesided/staging.h"
@@ -49,7 +50,7 @@ class Outbox {
     add({.frame = encode(frame), .sent = std::move(sent)});
   }
   /// Posts messages that are ready and frees those that have left. Returns whether anything moved.
-  bool progress();
+  bool progress(TimePoint now);
   /// Returns whether it may still read that memory.
   [[nodiscard]] bool touches(const Region& region) const;
   /// Returns whether no copy from a device is pending.
@@ -59,6 +60,8 @@ class Outbox {
     waiting_.clear();
     posted_.clear();
   }
+  /// The speed at which items leave.
+  [[nodiscard]] const Pace& pace() const { return pace_; }
   /// Bytes and number of the items that have not left.
   [[nodiscard]] size_t bytes() const { return bytes_; }
   [[nodiscard]] size_t size() const { return waiting_.size() + posted_.size(); }
@@ -71,6 +74,7 @@ class Outbox {
   const Stager* const stager_;
   std::deque<Item> waiting_, posted_;
   size_t bytes_ = 0;
+  Pace pace_;
   Stager::Ticket last_ticket_;
   uint64_t n_posted_ = 0, n_sent_ = 0;
 };

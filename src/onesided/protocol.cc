@@ -79,6 +79,7 @@ std::optional<Frame> decode(std::span<const uint8_t> bytes) {
   if (data > (frame.way == Frame::Way::Inline ? kMaxInline : 0)) return {};
   const uint8_t* in = bytes.data() + kHeadBytes;
   if (n > 0) frame.count = 0;
+  frame.pieces.reserve(n);
   for (size_t i = 0; i < n; ++i, in += kPieceBytes) {
     const Piece piece{get_number<uint64_t>(in), get_number<uint64_t>(in + 8),
                       get_number<uint64_t>(in + 16)};

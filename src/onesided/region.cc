@@ -39,13 +39,19 @@ Result<std::shared_ptr<Region>> Regions::remove(uint64_t id) {
 }
 
 Result<Use> Regions::use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t access) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = regions_.find(id);
-  if (found == regions_.end()) {
-    return error(ErrorCode::InvalidArgument,
-                 "region %" PRIx64 " is not registered, or not any more", id);
+  return Lookup(*this).use(id, offset, bytes, access);
+}
+
+Result<Use> Regions::Lookup::use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t access) {
+  if (last_.region() == nullptr || last_.region()->id != id) {
+    const auto found = regions_.regions_.find(id);
+    if (found == regions_.regions_.end()) {
+      return error(ErrorCode::InvalidArgument,
+                   "region %" PRIx64 " is not registered, or not any more", id);
+    }
+    last_ = Use(found->second);
   }
-  const Region& region = *found->second;
+  const Region& region = *last_.region();
   if (offset > region.bytes || bytes > region.bytes - offset) {
     return error(ErrorCode::InvalidArgument,
                  "%" PRIu64 " bytes from byte %" PRIu64 " on lie outside region %" PRIx64
@@ -56,7 +62,7 @@ Result<Use> Regions::use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t 
     return error(ErrorCode::InvalidArgument, "region %" PRIx64 " may not be %s by peers", id,
                  access == kPut ? "written" : "read");
   }
-  return Use(found->second);
+  return last_;
 }
 
 std::vector<std::shared_ptr<const Region>> Regions::all() const {

@@ -44,28 +44,34 @@ struct Place {
   }
 };
 
-/// One use of a region, while this lives. A region's memory is free once it has no uses.
+/// One use of a region, while this or a copy lives. A region's memory is free once it has no uses.
 class Use {
  public:
   Use() = default;
-  explicit Use(std::shared_ptr<Region> region) : region_(std::move(region)) { ++region_->uses; }
-  Use(Use&& other) noexcept : region_(std::move(other.region_)) {}
-  Use& operator=(Use&& other) noexcept {
-    std::swap(region_, other.region_);
-    return *this;
-  }
-  ~Use() {
-    if (region_) --region_->uses;
-  }
-  [[nodiscard]] const Region* operator->() const { return region_.get(); }
+  explicit Use(std::shared_ptr<Region> region)
+      : hold_(std::make_shared<const Hold>(std::move(region))) {}
+  /// Null for a default one.
+  [[nodiscard]] const Region* region() const { return hold_ ? hold_->region.get() : nullptr; }
   [[nodiscard]] Place at(uint64_t offset) const {
-    return {region_->data + offset, region_->on_device, region_->registered};
+    return {region()->data + offset, region()->on_device, region()->registered};
   }
-  [[nodiscard]] bool is_of(const Region& region) const { return region_.get() == &region; }
+  [[nodiscard]] bool is_of(const Region& region) const { return this->region() == &region; }
 
  private:
-  std::shared_ptr<Region> region_;
+  struct Hold {
+    explicit Hold(std::shared_ptr<Region> held) : region(std::move(held)) { ++region->uses; }
+    ~Hold() { --region->uses; }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    const std::shared_ptr<Region> region;
+  };
+  std::shared_ptr<const Hold> hold_;
 };
+
+/// Adds `use`, unless the last one is of the same region.
+inline void add(std::vector<Use>& uses, Use use) {
+  if (uses.empty() || uses.back().region() != use.region()) uses.push_back(std::move(use));
+}
 
 /// Whether one of them is of `region`.
 [[nodiscard]] inline bool are_of(const std::vector<Use>& uses, const Region& region) {
@@ -85,6 +91,20 @@ class Regions {
   /// inside it, or if it allows none of `access` (0: this endpoint's own use).
   Result<Use> use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t access) const;
   [[nodiscard]] std::vector<std::shared_ptr<const Region>> all() const;
+
+  /// Takes many pieces into use; those of one region that follow each other share a use. Regions
+  /// are locked while it lives. Not thread-safe.
+  class Lookup {
+   public:
+    explicit Lookup(const Regions& regions) : regions_(regions), lock_(regions.mutex_) {}
+    /// As Regions::use.
+    Result<Use> use(uint64_t id, uint64_t offset, uint64_t bytes, uint32_t access);
+
+   private:
+    const Regions& regions_;
+    const std::lock_guard<std::mutex> lock_;
+    Use last_;
+  };
 
  private:
   mutable std::mutex mutex_;

@@ -7,10 +7,11 @@ namespace hetccl::onesided {
 Result<std::shared_ptr<const BlockList>> BlockList::make(const Regions& regions,
                                                          std::span<const Block> blocks) {
   auto list = std::make_shared<BlockList>();
+  Regions::Lookup lookup(regions);
   const Block* before = nullptr;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Block& block = blocks[i];
-    auto use = regions.use(block.local_region, block.local_offset, block.bytes, 0);
+    auto use = lookup.use(block.local_region, block.local_offset, block.bytes, 0);
     if (!use.ok()) return use.status().with(format("block %zu", i));
     if (block.bytes == 0) continue;
     list->bytes_ += block.bytes;
@@ -33,17 +34,17 @@ Result<std::shared_ptr<const BlockList>> BlockList::make(const Regions& regions,
   return std::shared_ptr<const BlockList>(std::move(list));
 }
 
-Walk::Step Walk::step() const {
+Walk::Step Walk::step(uint64_t most) const {
   const BlockList::Part& part = list_->parts()[part_];
-  const uint64_t bytes = std::min(part.bytes - offset_, kMaxPiece);
+  const uint64_t bytes = std::min(part.bytes - offset_, most);
   Place local = part.local;
   local.data += offset_;
   return {local, {part.region, part.offset + offset_, bytes}};
 }
 
-void Walk::advance() {
+void Walk::advance(uint64_t most) {
   const BlockList::Part& part = list_->parts()[part_];
-  offset_ += std::min(part.bytes - offset_, kMaxPiece);
+  offset_ += std::min(part.bytes - offset_, most);
   if (offset_ < part.bytes) return;
   offset_ = 0;
   ++part_;

@@ -58,9 +58,9 @@ class Walk {
   };
   explicit Walk(const BlockList& list) : list_(&list) {}
   [[nodiscard]] bool at_end() const { return part_ == list_->parts().size(); }
-  /// The current piece; `advance` passes it.
-  [[nodiscard]] Step step() const;
-  void advance();
+  /// The current piece, of at most `most` bytes; `advance` passes it.
+  [[nodiscard]] Step step(uint64_t most = kMaxPiece) const;
+  void advance(uint64_t most = kMaxPiece);
 
  private:
   const BlockList* list_;

@@ -7,7 +7,9 @@ measures it. HETCCL_TEST_SCALE (10 or more) runs matrices whole, as `make soak` 
 import os
 import random
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 Case = TypeVar("Case")
 
@@ -42,6 +44,16 @@ def sample(cases: Iterable[Case], count: int, seed: int = 1) -> list[Case]:
         return every
     chosen = set(random.Random(seed).sample(range(len(every)), count))
     return [case for place, case in enumerate(every) if place in chosen]
+
+
+def mostly_long(cases: Iterable[Case], count: int) -> list[Any]:
+    """All cases, of which the first `count` belong to `make test` and the others to `make long`."""
+    every = list(cases)
+    later = [
+        pytest.param(*case if isinstance(case, tuple) else (case,), marks=pytest.mark.long)
+        for case in every[count:]
+    ]
+    return every[:count] + later
 
 
 def selected(cases: Iterable[Case], count: int, is_kept: Callable[[Case], bool]) -> list[Case]:

@@ -138,6 +138,7 @@ def environment_of(mpi: Mpi, ranks: int, **more: str) -> dict[str, str]:
     return {**os.environ, **AS_ROOT, **mpi.env(ranks), **more}
 
 
+@pytest.mark.long
 def test_the_adaptor_by_mpi_conforms(
     mpi: Mpi, adaptor: Path, conformance: Path, tmp_path: Path
 ) -> None:
@@ -279,6 +280,7 @@ def oneccl(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"HETCCL_ADAPTORS": str(target), "ONECCL_LIBRARY": str(folder / "libccl.so.2")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", selected([2, 3], 1, lambda ranks: ranks == 2))
 def test_the_adaptor_by_oneccl_conforms(
     ranks: int, oneccl: dict[str, str], conformance: Path, tmp_path: Path
@@ -377,6 +379,7 @@ def calls_of_every_kind(comm: hetccl.Communicator) -> list[str]:
     return [rank["library"] for rank in comm.topology()["ranks"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("others", [0, 2])
 def test_collectives_by_oneccl(others: int, oneccl: dict[str, str]) -> None:
     """One cluster by oneCCL, alone or beside another whose ranks use hetccl's own library."""

@@ -56,6 +56,7 @@ def said(document, severity):
     return [one["text"] for one in document["findings"] if one["severity"] == severity]
 
 
+@pytest.mark.long
 @needs_hosts
 def test_a_slow_link_is_named(forked_python, tmp_path):
     with EmulatedHosts(3, rate="400mbit") as hosts:

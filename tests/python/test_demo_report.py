@@ -160,6 +160,7 @@ def test_smoothing_has_no_bias_at_the_start():
     assert charts.smooth([]) == []
 
 
+@pytest.mark.long
 def test_a_short_run_writes_its_report(forked_python, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "executable", forked_python)
     monkeypatch.setenv("PYTHON_EXEC", forked_python)  # of torchrun's ranks

@@ -186,6 +186,7 @@ def test_conformance_finds_what_is_broken(fault: str, conformance: Path, tmp_pat
     assert rule in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [REDUCES, HOSTS_REDUCE])
 def test_collectives_of_an_adaptors_devices(options: list[str], tmp_path: Path) -> None:
     adaptor = compile_adaptor(tmp_path / "adaptor.so", EXAMPLE, *options)

@@ -44,6 +44,7 @@ def text_of(page):
     return unescape(re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8")))
 
 
+@pytest.mark.long
 def test_every_page_is_reached(site):
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     sources = {
@@ -56,6 +57,7 @@ def test_every_page_is_reached(site):
         assert page == "index.html" or page.startswith("design/0") or f'href="{page}"' in index
 
 
+@pytest.mark.long
 def test_the_c_api_page_has_every_function_with_its_comment(site):
     page = (site / "c-api.html").read_text(encoding="utf-8")
     for name in (*PROTOTYPES, *TEXTS):
@@ -65,6 +67,7 @@ def test_the_c_api_page_has_every_function_with_its_comment(site):
     assert "payload sent by this rank to other clusters" in text
 
 
+@pytest.mark.long
 def test_the_command_line_page_has_every_command(site):
     text = text_of(site / "cli.html")
     for command in ("info", "topo", "plan", "bench", "demo"):
@@ -72,6 +75,7 @@ def test_the_command_line_page_has_every_command(site):
     assert "--slice-bytes" in text
 
 
+@pytest.mark.long
 def test_pages_fetch_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         loads = r"<(?:script|img|link|iframe|source)\b[^>]*(?:src|href)=[\"'](?:https?:)?//[^\"']*"

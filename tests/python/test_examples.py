@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mpi_jobs import DEBIAN_KEEPS_ROOT
-from patience import HANG
+from patience import HANG, mostly_long
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def launch(forked_python, monkeypatch, tmp_path):
     return run
 
 
-@pytest.fixture(params=["ddp", "fsdp2", "pipeline", "experts", "slow_link"])
+@pytest.fixture(params=mostly_long(["ddp", "fsdp2", "pipeline", "experts", "slow_link"], 2))
 def example(request):
     """The functions of an example, whose main does not run, in a thread of this process."""
     before = torch.get_num_threads(), torch.get_rng_state()
@@ -118,6 +118,7 @@ def test_an_example_trains_as_one_process_does(example, launch):
         assert got == pytest.approx([want[-1]] * len(got), rel=2e-3)
 
 
+@pytest.mark.long
 def test_an_encoded_example_trains_nearly_as_the_exact_one(launch):
     exact, encoded = commands_of("slow_link.py")
     assert (exact[-5:], encoded[-11:]) == ("exact", "three-level")
@@ -138,6 +139,7 @@ def descend():
     return line
 
 
+@pytest.mark.long
 def test_the_loop_in_c_compiles_and_descends(launch):
     told = launch(*commands_of("own_loop.c"))
     lines = re.findall(r"rank (\d) of 4: y = (\S+) x (\S+)", told)

@@ -85,6 +85,7 @@ def test_an_id_on_loopback_says_on_another_host_that_it_is_anothers(forked_pytho
     assert "HETCCL_SOCKET_IFNAME" in said
 
 
+@pytest.mark.long
 def test_ports_that_are_not_reached(forked_python, tmp_path):
     """Two jobs at once, since both wait for as long as a rank may take to join."""
     start = time.monotonic()

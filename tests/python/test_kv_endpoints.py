@@ -14,7 +14,7 @@ import pytest
 import test_kv_session as cases
 from kv_schedules import Schedule
 from kv_world import RealWorld
-from patience import HANG, milliseconds
+from patience import HANG, milliseconds, mostly_long
 
 from hetccl import Endpoint, endpoint
 from hetccl.hosts import EmulatedHosts
@@ -90,7 +90,7 @@ def test_the_double_has_the_endpoints_methods(real, double):
         assert wanted == found, name
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", mostly_long(range(12), 4))
 def test_random_schedules_over_real_endpoints(seed):
     """Values are right, blocks are freed once, free blocks keep their mark, nothing hangs."""
     schedule = Schedule(seed, RealWorld)
@@ -101,9 +101,9 @@ def test_random_schedules_over_real_endpoints(seed):
     print(sorted(schedule.counts.items()))
 
 
-@pytest.mark.parametrize("mode", ["push", "pull"])
+@pytest.mark.parametrize("mode", mostly_long(["push", "pull"], 1))
 @pytest.mark.parametrize("kind", [Sender, Receiver])
-@pytest.mark.parametrize("order", ["BHNC", "SBNHD"])
+@pytest.mark.parametrize("order", mostly_long(["BHNC", "SBNHD"], 1))
 def test_a_process_that_is_killed_in_mid_transfer(kind, mode, order):
     """The end that is left names the other, frees its blocks once, and none is written later."""
     session, outcomes, released = kv_processes.play(kind, order, mode)

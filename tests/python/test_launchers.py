@@ -447,6 +447,7 @@ def test_a_rank_that_never_comes_is_an_error_in_time(each, forked_python, tmp_pa
     assert time.monotonic() - begin < seconds(PROMPT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("each", [m for m in MPIS if m.name == "Open MPI"], indirect=True)
 def test_the_demo_under_a_launcher(each, forked_python):
     pytest.importorskip("torch")

@@ -27,6 +27,7 @@ def hip(tmp_path_factory) -> dict[str, str]:
 KINDS = [(2, "r"), (2, "n"), (2, "rh"), (2, "rnh+"), (4, "rhhr"), (4, "r")]
 
 
+@pytest.mark.long
 @with_each("ranks", KINDS, "Intel1 MPICH2 Open0 Open3 Open4")
 def test_memory_of_hips_devices(each, built, rules, hip, ranks):
     size, kinds = ranks
@@ -37,6 +38,7 @@ def test_memory_of_hips_devices(each, built, rules, hip, ranks):
     assert "hetccl" in done.rows()["alltoall"]
 
 
+@pytest.mark.long
 @with_each("tree", [BY_MPI, IN_PARTS], "MPICH0 Open0 Open1")
 def test_memory_of_hips_devices_by_other_algorithms(each, built, rules, hip, tree):
     """An MPI that does not take the memory gets copies."""

@@ -202,6 +202,7 @@ def is_running(pid: int) -> bool:
     return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.long
 def test_failed_and_late_entries_are_told_and_leave_nothing(fakes, tmp_path):
     status, said = fakes("000-fail", "000-hang", "000-unlike", "000-well")
     assert status == 1
@@ -216,6 +217,7 @@ def test_failed_and_late_entries_are_told_and_leave_nothing(fakes, tmp_path):
     assert not is_running(child)
 
 
+@pytest.mark.long
 def test_two_cheap_entries_run(tmp_path):
     names = ["003-table-7", "003-table-10"]
     done = subprocess.run(

@@ -18,6 +18,7 @@ def invoke(*arguments):
 LAYOUT = ("--layout", "A8B16", "--kind", "A=cuda:A800-80GB", "--kind", "B=hip:MI250X")
 
 
+@pytest.mark.long
 def test_command(tmp_path):
     file = tmp_path / "strategy.json"
     done = invoke("llama-3b", *LAYOUT, "--recompute", "--batch", "128", "--save", str(file))

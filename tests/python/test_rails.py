@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import FACTOR, HANG
+from patience import FACTOR, HANG, mostly_long
 
 from hetccl.hosts import EmulatedHosts
 
@@ -68,7 +68,7 @@ def outputs(ranks: list) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", mostly_long([1, 2], 1))
 @pytest.mark.parametrize("rates", [[400, 400], [400, 200, 200, 200]])
 def test_every_rail_carries_its_part(rates, ranks):
     size = 16 * MIB
@@ -86,6 +86,7 @@ def topology_over(rates: list[str], ranks: int, **env: str) -> dict:
         return json.loads(outputs(start(hosts, ["-c", TOPOLOGY], ranks, **env))[0])
 
 
+@pytest.mark.long
 def test_equal_rails_are_dealt_out_and_the_setting_leaves_one_out():
     graph = topology_over(["1gbit", "1gbit"], 2)
     assert [cluster["cards"] for cluster in graph["clusters"]] == [[["up0"], ["up1"]]] * 2

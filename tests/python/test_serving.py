@@ -16,7 +16,7 @@ import types
 from pathlib import Path
 
 import pytest
-from patience import HANG, PROMPT, milliseconds
+from patience import HANG, PROMPT, milliseconds, mostly_long
 
 pytest.importorskip("torch")
 SERVING = Path(__file__).resolve().parents[2] / "examples/serving"
@@ -192,8 +192,8 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("transport", ["hetccl", "sockets"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("transport", mostly_long(["hetccl", "sockets"], 1))
+@pytest.mark.parametrize("loss", mostly_long(LOSSES, 2))
 def test_requests_of_lost_workers_are_computed_again(start, loss, transport):
     workers, lost = LOSSES[loss]
     with start(workers, transport) as router:

@@ -22,6 +22,7 @@ def test_a_short_soak_finds_nothing(monkeypatch):
     assert report.slowest < soak.PATIENCE_S
 
 
+@pytest.mark.long
 def test_a_short_soak_of_serving_finds_nothing(monkeypatch, forked_python):
     pytest.importorskip("torch")
     import serving

@@ -53,6 +53,7 @@ def compiled(rank, size):
     assert torch.allclose(model.module.weight.grad, mean.expand(4, 4))
 
 
+@pytest.mark.long
 def test_compiled(tmp_path):
     env = {
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),

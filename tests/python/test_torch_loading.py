@@ -89,6 +89,7 @@ def copy_package(folder, keep):
     return package
 
 
+@pytest.mark.long
 def test_a_wheel_for_other_torches(tmp_path):
     copy_package(tmp_path, ["2.10", "2.9"])
     warned, raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path)).splitlines()
@@ -99,6 +100,7 @@ def test_a_wheel_for_other_torches(tmp_path):
         assert not text.endswith(" hetccl")  # no package index has it
 
 
+@pytest.mark.long
 def test_of_several_libraries_the_one_for_this_torch_is_loaded(tmp_path):
     series = ".".join(torch.__version__.split(".")[:2])
     package = copy_package(tmp_path, ["2.9", series, "99.1"])
@@ -108,6 +110,7 @@ def test_of_several_libraries_the_one_for_this_torch_is_loaded(tmp_path):
     assert python(code, PYTHONPATH=str(tmp_path)) == "[1.0, 1.0, 1.0]"
 
 
+@pytest.mark.long
 def test_a_library_that_does_not_load(tmp_path):
     series = ".".join(torch.__version__.split(".")[:2])
     package = copy_package(tmp_path, [series])
@@ -119,6 +122,7 @@ def test_a_library_that_does_not_load(tmp_path):
     assert "-m pip install --force-reinstall --no-deps " in raised
 
 
+@pytest.mark.long
 def test_a_wheel_without_the_backend(tmp_path):
     copy_package(tmp_path, [])
     raised = python(ANOTHER_TORCH, PYTHONPATH=str(tmp_path))  # and has not warned
@@ -135,6 +139,7 @@ print(hasattr(gloo, "perform_nocolor_split"), type(gloo.options).__name__)
 """
 
 
+@pytest.mark.long
 def test_backends_of_others_get_no_attributes_of_ours():
     assert python(f"import torch\n{GLOO}") == "False _Options"
 

@@ -4,7 +4,7 @@ import dataclasses
 import time
 
 import pytest
-from patience import PROMPT, milliseconds
+from patience import PROMPT, milliseconds, mostly_long
 from torch_ranks import run, vanish
 
 torch = pytest.importorskip("torch")
@@ -151,7 +151,9 @@ def clusters_of(strategy):
     return "".join(letters[rank] for rank in range(strategy.size))
 
 
-@pytest.mark.parametrize("labels", sorted({clusters_of(one) for one in CASES.values()}))
+@pytest.mark.parametrize(
+    "labels", mostly_long(sorted({clusters_of(one) for one in CASES.values()}), 1)
+)
 def test_gradients_are_those_of_one_process(labels, tmp_path):
     cases = {name: one for name, one in CASES.items() if clusters_of(one) == labels}
     names = run(len(labels), train, cases, 2, folder=tmp_path, labels=labels)

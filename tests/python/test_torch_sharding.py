@@ -4,7 +4,7 @@ import functools
 from collections import Counter
 
 import pytest
-from patience import WHOLE, share
+from patience import WHOLE, mostly_long, share
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
@@ -145,7 +145,7 @@ def trained_alone(name):
 LAYOUTS = [(4, "aabb"), (4, "abab"), (8, "aaaabbbb")]  # each runs half of the cases
 
 
-@pytest.mark.parametrize(("size", "labels"), LAYOUTS)
+@pytest.mark.parametrize(("size", "labels"), mostly_long(LAYOUTS, 1))
 def test_degrees(size, labels, tmp_path):
     run(size, exact, LAYOUTS.index((size, labels)), folder=tmp_path, labels=labels)
 
@@ -217,6 +217,7 @@ def options(rank, size):
         assert (sharded.memory()["secondary"] > 0) == ("secondary" in given), given
 
 
+@pytest.mark.long
 def test_options(tmp_path):
     run(4, options, folder=tmp_path, labels="aabb")
 

@@ -5,6 +5,7 @@ import pathlib
 import pickle
 
 import pytest
+from patience import mostly_long
 from torch_ranks import run
 
 torch = pytest.importorskip("torch")
@@ -271,7 +272,10 @@ def failed_pass(rank, size):
     assert torch.equal(after_steps(rank, size, sharded), wanted)
 
 
-@pytest.mark.parametrize("case", [refused, torn, hostile, without_state, encoded, evaluated])
+CASES = [refused, torn, hostile, without_state, encoded, evaluated]
+
+
+@pytest.mark.parametrize("case", mostly_long(CASES, 3))
 def test_loading(tmp_path, case):
     run(4, case, str(tmp_path / "checkpoint"), folder=tmp_path, labels="aabb")
 
