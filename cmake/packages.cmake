@@ -1,5 +1,6 @@
 # Debian and RPM packages of the C library, its headers and what other programs load (tools/packages). Python's package
 # is the wheel's.
+include(GNUInstallDirs)
 set(CPACK_PACKAGE_NAME hetccl)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_VENDOR hetccl)
