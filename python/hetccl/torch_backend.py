@@ -141,7 +141,7 @@ class Backend:
         import torch
         import torch.distributed as dist
 
-        # Operators take no Backend, but a process group: this one has no other purpose.
+        # torch's operators take a process group, not a Backend: this group only carries it.
         make: Any = dist.ProcessGroup  # torch's stubs lack the constructor without a store
         carrier = make(backend.rank(), backend.size())
         kind = dist.ProcessGroup.BackendType.CUSTOM
