@@ -209,6 +209,7 @@ def test_mpi_jobs_that_nothing_tells_apart_are_an_error(tmp_path: Path) -> None:
 
 
 # With one MPI: two_mpi_jobs above shows for every MPI that jobs become clusters.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mpi",
     selected(BY_OWN_HEADER, 1, lambda mpi: mpi.name == "MPICH"),

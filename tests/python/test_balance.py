@@ -157,6 +157,7 @@ def test_files_that_are_no_plan_are_named(tmp_path, change):
         Plan.load(path)
 
 
+@pytest.mark.long
 def test_the_command_explains_a_plan(tmp_path):
     path = tmp_path / "plan.json"
     plan([steady(1.0, most=4), steady(2.0)], 12, 3).save(path)

@@ -298,6 +298,7 @@ def test_ranks_of_a_launcher_meet_by_a_file(tmp_path, one_each):
     assert not meet.exists()
 
 
+@pytest.mark.long
 def test_ranks_of_torchrun_meet_by_its_store(forked_python, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setenv("PYTHON_EXEC", forked_python)  # of torchrun's ranks

@@ -89,6 +89,7 @@ BROKEN = (
 )
 
 
+@pytest.mark.long
 def test_broken_pages_fail_the_build(forked_python, tmp_path):
     """A site of one page, with the settings and extensions of hetccl's."""
     docs = tmp_path / "docs"

@@ -47,6 +47,7 @@ def test_a_link_of_another_user_is_refused(tmp_path):
     assert victim.read_text() == "untouched"
 
 
+@pytest.mark.long
 def test_what_the_user_points_elsewhere_is_written_there(tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"
     link.symlink_to(target)

@@ -118,7 +118,7 @@ def test_a_process_that_is_killed_in_mid_transfer(kind, mode, order):
 @pytest.mark.skipif(
     EmulatedHosts.unavailable() is not None, reason=str(EmulatedHosts.unavailable())
 )
-@pytest.mark.parametrize("mode", ["push", "pull"])
+@pytest.mark.parametrize("mode", mostly_long(["push", "pull"], 1))
 def test_a_link_that_is_cut_in_mid_transfer(mode, forked_python, tmp_path):
     """Both ends name each other, free their blocks once, and nothing lands after that, even where
     the link is whole again while data is on its way."""

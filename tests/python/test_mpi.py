@@ -381,6 +381,7 @@ def test_information_about_the_mpi_in_path(each):
     assert re.search(r"allreduce .*hetccl", shown.stdout)
 
 
+@pytest.mark.long
 @with_each("name", ["tuned.json"], "Intel0 Open0")
 def test_measured_rules_are_rules(each, name, built, tmp_path, monkeypatch):
     path, base = tmp_path / name, tmp_path / "base.json"

@@ -57,6 +57,7 @@ def osu(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_the_papers_figures_are_measured_and_drawn(osu, tmp_path):
     done, panels, told = osu("--memory", "rocm")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -75,6 +76,7 @@ def test_the_papers_figures_are_measured_and_drawn(osu, tmp_path):
     assert '{"algorithm=device": {"streams=4": {}, "communicators=4": {}}}' in told
 
 
+@pytest.mark.long
 def test_speedups_are_over_the_mpi_alone(osu):
     done, panels, _ = osu("--figure", "6", "--nodes", "1", "--collective", "allreduce", "bcast")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -111,6 +111,7 @@ def test_a_rail_that_is_dead_from_the_first_is_said_and_left_out():
     assert "HETCCL_SOCKET_IFNAME" in said
 
 
+@pytest.mark.long
 def test_a_rail_that_is_cut_in_a_collective_is_named_on_every_rank():
     with EmulatedHosts(2, ["400mbit", "400mbit"]) as hosts:
         liveness = round(2000 * FACTOR)

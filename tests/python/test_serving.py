@@ -123,7 +123,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("transport", "workers", "shape"), CASES)
+@pytest.mark.parametrize(("transport", "workers", "shape"), mostly_long(CASES, 4))
 def test_tokens_are_equal_for_every_transport_and_split(start, transport, workers, shape):
     pairs = prompts(12)
     wanted = monolithic(shape, pairs)

@@ -143,6 +143,7 @@ def test_without_a_terminal_the_output_is_as_it_was():
     assert len(done.stdout.splitlines()) == 7
 
 
+@pytest.mark.long
 def test_the_source_distribution_has_what_a_build_needs(tmp_path):
     pytest.importorskip("build")
     subprocess.run(

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from patience import HANG
+from patience import HANG, mostly_long
 
 torch = pytest.importorskip("torch")
 from hetccl.torch_backend import libraries  # noqa: E402
@@ -32,18 +32,22 @@ t = torch.ones(3); dist.all_reduce(t); print(t.tolist())
 
 @pytest.mark.parametrize(
     "imports",
-    [
-        "import hetccl; import torch, torch.distributed as dist",
-        "import torch, torch.distributed as dist; import hetccl",
-        # By entry point alone, which does not load the library before a group is made.
-        "import torch, torch.distributed as dist; assert 'hetccl_torch' not in "
-        "open('/proc/self/maps').read()",
-    ],
+    mostly_long(
+        [
+            "import hetccl; import torch, torch.distributed as dist",
+            "import torch, torch.distributed as dist; import hetccl",
+            # By entry point alone, which does not load the library before a group is made.
+            "import torch, torch.distributed as dist; assert 'hetccl_torch' not in "
+            "open('/proc/self/maps').read()",
+        ],
+        1,
+    ),
 )
 def test_registers(imports):
     assert python(f"{imports}\n{SINGLE}") == "[1.0, 1.0, 1.0]"
 
 
+@pytest.mark.long
 def test_registers_without_autoload():
     order = "import torch, torch.distributed as dist; import hetccl"
     assert python(f"{order}\n{SINGLE}", TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "[1.0, 1.0, 1.0]"

@@ -169,7 +169,7 @@ def uneven(rank, size):
         assert ((got - want).norm() / moved).item() < 1e-4, given
 
 
-@pytest.mark.parametrize("labels", ["aabbbb", "babbab"])
+@pytest.mark.parametrize("labels", mostly_long(["aabbbb", "babbab"], 1))
 def test_uneven_clusters(labels, tmp_path):
     run(6, uneven, folder=tmp_path, labels=labels)
 
@@ -417,7 +417,7 @@ def test_small_cases(tmp_path):
     run(4, small_cases, folder=tmp_path, labels="aabb", env=env)
 
 
-@pytest.mark.parametrize("labels", ["aabb", "aaaa"])
+@pytest.mark.parametrize("labels", mostly_long(["aabb", "aaaa"], 1))
 def test_encodings(labels, tmp_path):
     env = {"HETCCL_WIRE_LEAST_BYTES": "0"}
     run(4, encoded, folder=tmp_path, labels=labels, env=env)

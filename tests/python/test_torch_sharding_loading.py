@@ -280,6 +280,6 @@ def test_loading(tmp_path, case):
     run(4, case, str(tmp_path / "checkpoint"), folder=tmp_path, labels="aabb")
 
 
-@pytest.mark.parametrize("case", [whole_states, other_options, failed_pass])
+@pytest.mark.parametrize("case", mostly_long([whole_states, other_options, failed_pass], 1))
 def test_loading_of_states(tmp_path, case):
     run(4, case, folder=tmp_path, labels="aabb")

@@ -90,6 +90,7 @@ def plain(rank, size, path):
     return values(model).tolist()
 
 
+@pytest.mark.long
 def test_checkpoints(tmp_path):
     path = str(tmp_path / "checkpoint")
     for name in "abc":
