@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 help:
 	@echo "make demo    train one model across two unlike clusters, then compare with Gloo"
-	@echo "make test    build and test the whole, sanitizers included (under 15 minutes on 2 cores, once it is set up)"
+	@echo "make test    build and test the whole, sanitizers included (about 15 minutes on 2 cores, once it is built)"
 	@echo "make long    the tests of Python that make test leaves out because they are long; CI runs them, too"
 	@echo "make races   the core under ThreadSanitizer; CI runs it, too"
 	@echo "make frameworks   train with DeepSpeed, Accelerate, Trainer, Lightning over hetccl; CI runs it, too"

@@ -1,7 +1,9 @@
 """Endpoints: blocks put and got between two processes, beside what carries them at best.
 
     python endpoint.py [--devices host,host] [--apart | --link 1gbit] [--sizes 16384,65536,1048576]
+                       [--pin]
 
+`--pin`: each end, of the plain streams too, has a core of its own: what is compared then is work.
 `--devices`: of the two ends, "host" or "cuda:0". `--apart`: as if they were on two hosts, over TCP
 and loopback. `--link`: on two emulated hosts, joined by a link of that rate (root only).
 The best, of the same run: on one host a copy of memory, or a GPU's copies out and in through pinned
@@ -127,7 +129,7 @@ def n_streams() -> int:
     return max(2, int(os.environ["HETCCL_TCP_THREADS"]) + 1)
 
 
-def stream_limit(streams: int) -> float:
+def stream_limit(streams: int, pin: bool) -> float:
     """Bytes a second of plain TCP streams over loopback, by threads of two processes."""
 
     def drain(sink: socket.socket) -> None:
@@ -137,6 +139,8 @@ def stream_limit(streams: int) -> float:
             at = (at + n) % len(part)
 
     def read(port: int) -> None:
+        if pin:
+            os.sched_setaffinity(0, {1})
         threads = []
         for _ in range(streams):
             threads.append(
@@ -196,7 +200,7 @@ def measure(arguments: argparse.Namespace, ours: Connection) -> None:
     devices = arguments.devices.split(",")
     limit = arguments.limit
     if not limit:
-        limit = stream_limit(n_streams()) if arguments.apart else copy_limit(devices)
+        limit = stream_limit(n_streams(), arguments.pin) if arguments.apart else copy_limit(devices)
     if devices[0] != "host":
         torch.cuda.set_device(devices[0])
     with Endpoint("prefill", devices[0]) as endpoint:
@@ -245,6 +249,7 @@ def start_ends(arguments: argparse.Namespace, hosts: EmulatedHosts | None) -> No
     own = [
         sys.executable, __file__, f"--devices={arguments.devices}", f"--sizes={arguments.sizes}",
         f"--total={TOTAL_BY_LINK if hosts else TOTAL}", *(["--apart"] if arguments.apart else []),
+        *(["--pin"] if arguments.pin else []),
     ]  # fmt: skip
     workers = []
     threads = min(len(os.sched_getaffinity(0)) // 8, 4)
@@ -303,6 +308,7 @@ def main() -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--apart", action="store_true")
     where.add_argument("--link", metavar="RATE")
+    parser.add_argument("--pin", action="store_true")
     parser.add_argument("--sizes", default="16384,65536,1048576,16777216")
     for name, kind in {"end": int, "pipe": int, "total": int, "limit": float}.items():
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)  # for its own processes
@@ -316,6 +322,8 @@ def main() -> None:
             with EmulatedHosts(2, arguments.link) as hosts:
                 start_ends(arguments, hosts)
         return
+    if arguments.pin:
+        os.sched_setaffinity(0, {arguments.end})
     arguments.sizes = [int(size) for size in arguments.sizes.split(",")]
     (serve if arguments.end else measure)(arguments, Connection(arguments.pipe))
 
