@@ -70,7 +70,7 @@ class Coordinator {
     uint64_t communicator = 0;
     net::Key key;
     Failure answer;
-    TimePoint late_until = TimePoint::min();  // when ranks may still come
+    TimePoint late_until;  // ranks may still come before
   };
 
   Coordinator(Loop& loop, net::Listener listener, Options options);

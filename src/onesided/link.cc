@@ -248,12 +248,13 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   for (Walk next = walk; !next.at_end() && pieces.size() < kMaxPieces && bytes < most;) {
     const Walk::Step step = next.step(piece);
     pieces.push_back({step.local, static_cast<size_t>(step.piece.bytes)});
+    frame.pieces.push_back(step.piece);
     bytes += step.piece.bytes;
     next.advance(piece);
   }
   Loader::Loaded loaded = load(pieces);
-  for (size_t i = 0; i < loaded.n; ++i, walk.advance(piece))
-    frame.pieces.push_back(walk.step(piece).piece);
+  frame.pieces.resize(loaded.n);
+  for (size_t i = 0; i < loaded.n; ++i) walk.advance(piece);
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
   frame.way = loaded.way;
