@@ -132,15 +132,15 @@ def _values(document: dict[str, Any], hosts: Hosts) -> Iterator[Finding]:
         for one in (result or {}).get("collectives", ()):
             if one.get("wrong"):
                 yield Finding(
-                    ERROR, f"{hosts.rank(rank)}: {counted(one['wrong'], 'element')} of a "
-                    f"{one['operation']} of {binary_size(one['bytes'])} are wrong",
+                    ERROR, f"{hosts.rank(rank)}: {one['operation']} of "
+                    f"{binary_size(one['bytes'])} gave {counted(one['wrong'], 'wrong element')}",
                     "take the device out of the job; run `hetccl selftest` there",
                 )  # fmt: skip
         for link in (result or {}).get("links", ()):
             if link["wrong"]:
                 yield Finding(
-                    ERROR, f"{hosts.rank(rank)}: {counted(link['wrong'], 'byte')} of a message "
-                    f"from {hosts.rank(link['peer'])} are wrong",
+                    ERROR, f"{hosts.rank(rank)}: a message from {hosts.rank(link['peer'])} came "
+                    f"with {counted(link['wrong'], 'wrong byte')}",
                     "run `hetccl selftest` on both hosts; look for errors of the card and cable",
                 )  # fmt: skip
 

@@ -75,10 +75,10 @@ def sizes(operation: str, ranks: int) -> tuple[int, int]:
 
 
 def _better(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Returns the better of two measurements of a link, with the wrong values of both."""
+    """Returns the better of two measurements of a link, with the wrong bytes of the worse one."""
     return {
         "peer": one["peer"],
-        "wrong": one["wrong"] + (other["wrong"] if other is not one else 0),
+        "wrong": max(one["wrong"], other["wrong"]),
         "seconds": min(one["seconds"], other["seconds"]),
         "rate": max(one["rate"], other["rate"]),
     }
