@@ -196,7 +196,7 @@ bool Link::take_turns() {
   bool moved = false;
   // Gives each transfer one turn. One that cannot go on now lets the others go first.
   for (size_t left = turns_.size(); left > 0; --left) {
-    if (outbox_.bytes() >= 2 * outbox_.pace().bytes() || outbox_.size() >= kMostItems) break;
+    if (outbox_.bytes() >= outbox_.pace().ahead() || outbox_.size() >= kMostItems) break;
     const Turn turn = std::move(turns_.front());
     turns_.pop_front();
     bool again = false;
