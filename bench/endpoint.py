@@ -111,14 +111,16 @@ def seconds_of(action: Any) -> float:
     return statistics.median(times)
 
 
-def seconds_beside(endpoint: Endpoint, peer: Any, blocks: Blocks, one: Blocks) -> list[float]:
-    """Seconds of puts of `one` while `blocks` are being put."""
+def seconds_beside(
+    endpoint: Endpoint, kind: str, peer: Any, blocks: Blocks, one: Blocks
+) -> list[float]:
+    """Seconds of moving `one` while `blocks` are being moved the same way."""
     times = []
     for _ in range(REPEATS):
-        long = endpoint.put(peer, blocks)
+        long = getattr(endpoint, kind)(peer, blocks)
         while not long.done():
             began = time.perf_counter()
-            move(endpoint, "put", peer, one)
+            move(endpoint, kind, peer, one)
             times.append(time.perf_counter() - began)
         long.wait(60)
     return times
@@ -237,10 +239,11 @@ def measure(arguments: argparse.Namespace, ours: Connection) -> None:
                 f"{kind:6} {8:10} {1:7} median {median * 1e6:.1f} us, of a ping of "
                 f"{round_trip * 1e6:.1f} us: {median / round_trip:.2f}"
             )
-        beside = statistics.median(seconds_beside(endpoint, peer, blocks, one))
-        print(
-            f"put    {8:10} {1:7} median {beside * 1e6:.1f} us, while {n} blocks of {size} are put"
-        )
+        for kind in ("put", "get"):
+            beside = statistics.median(seconds_beside(endpoint, kind, peer, blocks, one))
+            print(
+                f"{kind:6} {8:10} {1:7} median {beside * 1e6:.1f} us, beside {n} blocks of {size}"
+            )
         ours.send(None)
 
 

@@ -13,17 +13,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Bytes that one Get asks for, so that transfers take turns.
-constexpr size_t kAskedAtOnce = size_t{8} << 20;
 constexpr size_t kMostItems = 4096;
 // Limit of answers that a peer leaves unread while it sends more frames; beyond it the peer is
 // faulty.
 constexpr size_t kMostUnread = 4 * kMostItems;
 // Frames that may be read ahead of a device's copies.
 constexpr size_t kMostLandings = 1024;
-// Bytes that gets request ahead.
-constexpr size_t kMostAsked = size_t{32} << 20;
-constexpr size_t kMostAskedPieces = size_t{8} * kMaxPieces;
 // When the peer ends, its channel breaks before the control plane brings the reason. The link waits
 // this long for the reason.
 constexpr milliseconds kNewsTime{250};
@@ -243,18 +238,18 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Walk& walk = transfer->asked;
   std::vector<Loader::Piece> pieces;
   const size_t most = outbox_.pace().bytes();
-  const uint64_t piece = std::min<uint64_t>(most, kMaxPiece);
   size_t bytes = 0;
+  walk.cut(most);
   for (Walk next = walk; !next.at_end() && pieces.size() < kMaxPieces && bytes < most;) {
-    const Walk::Step step = next.step(piece);
+    const Walk::Step step = next.step();
     pieces.push_back({step.local, static_cast<size_t>(step.piece.bytes)});
     frame.pieces.push_back(step.piece);
     bytes += step.piece.bytes;
-    next.advance(piece);
+    next.advance();
   }
   Loader::Loaded loaded = load(pieces);
   frame.pieces.resize(loaded.n);
-  for (size_t i = 0; i < loaded.n; ++i) walk.advance(piece);
+  for (size_t i = 0; i < loaded.n; ++i) walk.advance();
   *again = !walk.at_end();
   if (frame.pieces.empty() && *again) return false;
   frame.way = loaded.way;
@@ -266,19 +261,8 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
 
 bool Link::ask_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Frame frame{.kind = Frame::Kind::Get, .transfer = transfer->id};
-  Walk& walk = transfer->asked;
-  size_t bytes = 0;
-  while (!walk.at_end() && frame.pieces.size() < kMaxPieces && bytes < kAskedAtOnce &&
-         asked_bytes_ < kMostAsked && asked_pieces_ < kMostAskedPieces) {
-    const Piece piece = walk.step().piece;
-    frame.pieces.push_back(piece);
-    bytes += piece.bytes;
-    asked_bytes_ += piece.bytes;
-    ++asked_pieces_;
-    ++transfer->outstanding;
-    walk.advance();
-  }
-  *again = !walk.at_end();
+  requests_.add(*transfer, frame, engine_.clock().now());
+  *again = !transfer->asked.at_end();
   if (frame.pieces.empty() && *again) return false;
   note_made(*transfer, frame);
   outbox_.add(frame);
@@ -387,7 +371,7 @@ Result<std::deque<Link::Served::Part>> Link::find_parts(const Frame& frame) cons
 }
 
 Status Link::on_get(const Frame& frame) {
-  if (served_parts_ + frame.pieces.size() > 2 * kMostAskedPieces ||
+  if (served_parts_ + frame.pieces.size() > 2 * Requests::kMostPieces ||
       served_.size() > kMostTransfers || refused_.size() > kMostTransfers)
     return nonsense("too many gets");
   if (refused_.contains(frame.transfer)) {
@@ -417,14 +401,7 @@ Result<Inbox::Landing> Link::on_data(const Frame& frame) {
   if (frame.count > transfer->outstanding) return nonsense("more than it was asked for");
   Inbox::Landing landing;
   landing.way = frame.way;
-  for (uint32_t i = 0; i < frame.count; ++i) {
-    const Walk::Step step = transfer->arrived.step();
-    landing.pieces.push_back({step.local, step.piece.bytes});
-    asked_bytes_ -= step.piece.bytes;
-    transfer->arrived.advance();
-  }
-  transfer->outstanding -= frame.count;
-  asked_pieces_ -= frame.count;
+  landing.pieces = requests_.take(*transfer, frame.count, engine_.clock().now());
   if (!frame.last) return landing;
   if (!transfer->all_asked || transfer->outstanding > 0)
     return nonsense("less than it was asked for");
@@ -510,11 +487,7 @@ void Link::deliver(Bytes notification) {
 
 void Link::finish(const std::shared_ptr<Transfer>& transfer, Status status) {
   if (transfers_.erase(transfer->id) == 0) return;
-  asked_pieces_ -= transfer->outstanding;
-  for (; transfer->outstanding > 0; --transfer->outstanding) {
-    asked_bytes_ -= transfer->arrived.step().piece.bytes;
-    transfer->arrived.advance();
-  }
+  requests_.drop(*transfer);
   ++statistics_.transfers;
   if (!status.ok()) {
     ++statistics_.failed;

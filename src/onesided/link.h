@@ -18,6 +18,7 @@
 #include "onesided/mailbox.h"
 #include "onesided/outbox.h"
 #include "onesided/region.h"
+#include "onesided/requests.h"
 #include "onesided/transfer.h"
 #include "progress/engine.h"
 #include "transport/transport.h"
@@ -161,8 +162,8 @@ class Link final : public progress::Driven {
   std::map<uint64_t, std::shared_ptr<Transfer>> transfers_;  // of this end, by id
   std::deque<Turn> turns_;
   uint64_t next_id_ = 1;
-  size_t asked_pieces_ = 0, asked_bytes_ = 0;  // requested by gets and not yet arrived
-  std::map<uint64_t, Served> served_;          // by the peer's id
+  Requests requests_;
+  std::map<uint64_t, Served> served_;  // by the peer's id
   size_t served_parts_ = 0;
   std::set<uint64_t> refused_;  // transfers of the peer that were refused and have not ended
   TimePoint next_check_{};

@@ -25,25 +25,25 @@ class Pace {
   /// is short where a message completes once the kernel has it, and a round trip where the peer
   /// acknowledges it.
   void note_delay(Duration delay) { delay_ = std::min(delay_.value_or(delay), delay); }
-  /// Counts bytes that have left by `now`.
+  /// Counts bytes that have left, or arrived, by `now`.
   void count(size_t bytes, TimePoint now) {
     if (!since_) since_ = now;
-    left_ += bytes;
+    moved_ += bytes;
     const Duration time = now - *since_, delay = delay_.value_or(Duration{});
-    if (time < std::max<Duration>(kWindow, delay) || left_ < kEnough) return;
+    if (time < std::max<Duration>(kWindow, delay) || moved_ < kEnough) return;
     const auto moves_in = [&](Duration span) {
-      return static_cast<double>(left_) * std::chrono::duration<double>(span) / time;
+      return static_cast<double>(moved_) * std::chrono::duration<double>(span) / time;
     };
     const double parts = std::min(moves_in(kTurn) / double{kLeast}, double{kMost / kLeast});
     bytes_ = std::max<size_t>(static_cast<size_t>(parts), 1) * kLeast;
     under_way_ = static_cast<size_t>(std::min(moves_in(delay), double{kMostUnderWay}));
     since_ = now;
-    left_ = 0;
+    moved_ = 0;
   }
-  /// Call when nothing waits to leave: idle time says nothing about the link.
+  /// Call when nothing waits to leave, or arrive: idle time says nothing about the link.
   void rest() {
     since_.reset();
-    left_ = 0;
+    moved_ = 0;
   }
 
   static constexpr size_t kLeast = size_t{1} << 20;
@@ -59,7 +59,7 @@ class Pace {
   size_t bytes_ = kFirst;
   size_t under_way_ = 0;            // bytes that the link moves within its delay
   std::optional<Duration> delay_;   // the least, once a message has completed
-  size_t left_ = 0;                 // since `since_`
+  size_t moved_ = 0;                // since `since_`
   std::optional<TimePoint> since_;  // start of the window
 };
 

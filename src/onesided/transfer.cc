@@ -34,17 +34,17 @@ Result<std::shared_ptr<const BlockList>> BlockList::make(const Regions& regions,
   return std::shared_ptr<const BlockList>(std::move(list));
 }
 
-Walk::Step Walk::step(uint64_t most) const {
+Walk::Step Walk::step() const {
   const BlockList::Part& part = list_->parts()[part_];
-  const uint64_t bytes = std::min(part.bytes - offset_, most);
+  const uint64_t bytes = std::min(part.bytes - offset_, most_);
   Place local = part.local;
   local.data += offset_;
   return {local, {part.region, part.offset + offset_, bytes}};
 }
 
-void Walk::advance(uint64_t most) {
+void Walk::advance() {
   const BlockList::Part& part = list_->parts()[part_];
-  offset_ += std::min(part.bytes - offset_, most);
+  offset_ += std::min(part.bytes - offset_, most_);
   if (offset_ < part.bytes) return;
   offset_ = 0;
   ++part_;

@@ -1,6 +1,7 @@
 // A put or get of many blocks, and the list of blocks, which is prepared once and used often.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -57,13 +58,16 @@ class Walk {
     Piece piece;
   };
   explicit Walk(const BlockList& list) : list_(&list) {}
+  /// Cuts what is left into pieces of at most `most` bytes, and of kMaxPiece.
+  void cut(uint64_t most) { most_ = std::min(most, kMaxPiece); }
   [[nodiscard]] bool at_end() const { return part_ == list_->parts().size(); }
-  /// The current piece, of at most `most` bytes; `advance` passes it.
-  [[nodiscard]] Step step(uint64_t most = kMaxPiece) const;
-  void advance(uint64_t most = kMaxPiece);
+  /// The current piece; `advance` passes it.
+  [[nodiscard]] Step step() const;
+  void advance();
 
  private:
   const BlockList* list_;
+  uint64_t most_ = kMaxPiece;
   size_t part_ = 0;
   uint64_t offset_ = 0;
 };
