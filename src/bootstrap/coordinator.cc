@@ -139,8 +139,8 @@ Status Coordinator::watch_listener() {
 void Coordinator::add(uint64_t communicator, net::Key key, std::string where) {
   auto job = std::make_shared<Job>(
       loop_, Job::Options{options_.liveness_ms, options_.service, options_.log, std::move(where),
-                          [this, communicator](const auto& failure, TimePoint late_until) {
-                            on_end(communicator, failure, late_until);
+                          [this, communicator](const auto& failure, Missing missing) {
+                            on_end(communicator, failure, missing);
                           }});
   jobs_.emplace(communicator, Entry{std::move(key), std::move(job)});
 }
@@ -217,8 +217,7 @@ const net::Key* Coordinator::key_of(const net::Hello& hello) const {
 }
 
 const Coordinator::Ended* Coordinator::find_ended(uint64_t communicator) const {
-  const auto is_it = [&](const Ended& ended) { return ended.communicator == communicator; };
-  const auto found = std::ranges::find_if(ended_, is_it);
+  const auto found = std::ranges::find(ended_, communicator, &Ended::communicator);
   return found != ended_.end() ? &*found : nullptr;
 }
 
@@ -239,8 +238,10 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
     const std::shared_ptr<Job> job = entry->second.job;  // joining may end it
     return job->join(std::move(connection), std::move(join));
   }
-  const Ended* ended = find_ended(communicator);
-  connection->send(encode(FrameType::Failed, ended != nullptr ? ended->answer : job_is_over()));
+  const auto ended = std::ranges::find(ended_, communicator, &Ended::communicator);
+  const bool known = ended != ended_.end();
+  if (known && ended->missing.ranks > 0) --ended->missing.ranks;
+  connection->send(encode(FrameType::Failed, known ? ended->answer : job_is_over()));
   connection->finish();
 }
 
@@ -254,7 +255,7 @@ void Coordinator::close_door(uint64_t number) {
   remember({number,
             std::move(door.mapped().key),
             {ErrorCode::RemoteError, -1, "whoever opened at this id has closed"},
-            TimePoint::min()});
+            {}});
 }
 
 void Coordinator::withdraw(uint64_t communicator) {
@@ -279,12 +280,12 @@ void Coordinator::knock(uint64_t number, Connection& connection, std::span<const
 }
 
 void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& failure,
-                         TimePoint late_until) {
+                         Missing missing) {
   const auto entry = jobs_.find(communicator);
   if (entry == jobs_.end()) return;
   Entry& over = finished_.insert(jobs_.extract(entry)).position->second;
   clear_later();
-  remember({communicator, over.key, failure.value_or(job_is_over()), late_until});
+  remember({communicator, over.key, failure.value_or(job_is_over()), missing});
 }
 
 void Coordinator::remember(Ended ended) {
@@ -312,7 +313,9 @@ bool Coordinator::has_local_ranks() const {
 }
 
 bool Coordinator::is_needed() const {
-  const auto expects = [&](const Ended& ended) { return loop_.now() < ended.late_until; };
+  const auto expects = [&](const Ended& ended) {
+    return ended.missing.ranks > 0 && loop_.now() < ended.missing.until;
+  };
   return !jobs_.empty() || !doors_.empty() || std::ranges::any_of(ended_, expects);
 }
 

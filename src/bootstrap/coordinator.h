@@ -70,7 +70,7 @@ class Coordinator {
     uint64_t communicator = 0;
     net::Key key;
     Failure answer;
-    TimePoint late_until;  // ranks may still come before
+    Missing missing;  // not answered yet
   };
 
   Coordinator(Loop& loop, net::Listener listener, Options options);
@@ -86,7 +86,7 @@ class Coordinator {
   void knock(uint64_t number, Connection& connection, std::span<const uint8_t> words);
   void remember(Ended ended);
   [[nodiscard]] const Ended* find_ended(uint64_t communicator) const;  // null: none
-  void on_end(uint64_t communicator, const std::optional<Failure>& failure, TimePoint late_until);
+  void on_end(uint64_t communicator, const std::optional<Failure>& failure, Missing missing);
   void remove(uint64_t newcomer);
   void clear_later();
 

@@ -385,8 +385,10 @@ void Job::end(const std::optional<Failure>& failure) {
     if (*timer) loop_.cancel(**timer);
     timer->reset();
   }
-  const bool are_missing = n_ranks_ != 0 && !complete();
-  options_.on_end(failure, are_missing ? join_deadline_ : TimePoint::min());
+  Missing missing;
+  if (n_ranks_ != 0 && !complete())
+    missing = {static_cast<size_t>(n_ranks_) - members_.size(), join_deadline_};
+  options_.on_end(failure, missing);
 }
 
 int64_t Job::shortest_liveness_ms() const {

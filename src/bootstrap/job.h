@@ -18,6 +18,12 @@
 
 namespace hetccl::bootstrap {
 
+/// How many ranks have not joined when a communicator ends. They may come before `until`.
+struct Missing {
+  size_t ranks = 0;
+  TimePoint until = TimePoint::min();
+};
+
 class Job {
  public:
   struct Options {
@@ -27,8 +33,7 @@ class Job {
     std::string where;  ///< the addresses where ranks are expected
     /// Called once, as the last action: every rank has left, or `failure` was told to all. The Job
     /// is finished then, but still on the call stack.
-    /// Ranks that have not joined may still come before `late_until`.
-    std::function<void(const std::optional<Failure>& failure, TimePoint late_until)> on_end;
+    std::function<void(const std::optional<Failure>& failure, Missing missing)> on_end;
   };
   Job(Loop& loop, Options options);
   ~Job();

@@ -49,6 +49,16 @@ TEST_CASE("a service that ranks may still ask why they cannot join is in use") {
   CHECK(steady_clock().now() - start >= std::chrono::milliseconds(limit_ms));
 }
 
+TEST_CASE("once all ranks know why they cannot join, the service is idle, however long they had") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const int64_t hour_ms = 3'600'000;
+  parallel(2, [&](int) { CHECK(!one->join(id.value(), options(0, 2, hour_ms)).ok()); });
+  CHECK_FALSE(one->idle());
+  CHECK(contains(one->join(id.value(), options(1, 2)).status().message(), "rank 0"));
+  CHECK(one->idle());
+}
+
 struct Pair {
   Status first, second;
 };
