@@ -140,7 +140,7 @@ void Coordinator::add(uint64_t communicator, net::Key key, std::string where) {
   auto job = std::make_shared<Job>(
       loop_, Job::Options{options_.liveness_ms, options_.service, options_.log, std::move(where),
                           [this, communicator](const auto& failure, Missing missing) {
-                            on_end(communicator, failure, missing);
+                            on_end(communicator, failure, std::move(missing));
                           }});
   jobs_.emplace(communicator, Entry{std::move(key), std::move(job)});
 }
@@ -240,7 +240,7 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
   }
   const auto ended = std::ranges::find(ended_, communicator, &Ended::communicator);
   const bool known = ended != ended_.end();
-  if (known && ended->missing.ranks > 0) --ended->missing.ranks;
+  if (known) std::erase(ended->missing.ranks, join.rank);
   connection->send(encode(FrameType::Failed, known ? ended->answer : job_is_over()));
   connection->finish();
 }
@@ -285,7 +285,7 @@ void Coordinator::on_end(uint64_t communicator, const std::optional<Failure>& fa
   if (entry == jobs_.end()) return;
   Entry& over = finished_.insert(jobs_.extract(entry)).position->second;
   clear_later();
-  remember({communicator, over.key, failure.value_or(job_is_over()), missing});
+  remember({communicator, over.key, failure.value_or(job_is_over()), std::move(missing)});
 }
 
 void Coordinator::remember(Ended ended) {
@@ -314,7 +314,7 @@ bool Coordinator::has_local_ranks() const {
 
 bool Coordinator::is_needed() const {
   const auto expects = [&](const Ended& ended) {
-    return ended.missing.ranks > 0 && loop_.now() < ended.missing.until;
+    return !ended.missing.ranks.empty() && loop_.now() < ended.missing.until;
   };
   return !jobs_.empty() || !doors_.empty() || std::ranges::any_of(ended_, expects);
 }

@@ -70,7 +70,7 @@ class Coordinator {
     uint64_t communicator = 0;
     net::Key key;
     Failure answer;
-    Missing missing;  // not answered yet
+    Missing missing;  // and not answered yet
   };
 
   Coordinator(Loop& loop, net::Listener listener, Options options);

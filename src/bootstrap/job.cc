@@ -385,10 +385,7 @@ void Job::end(const std::optional<Failure>& failure) {
     if (*timer) loop_.cancel(**timer);
     timer->reset();
   }
-  Missing missing;
-  if (n_ranks_ != 0 && !complete())
-    missing = {static_cast<size_t>(n_ranks_) - members_.size(), join_deadline_};
-  options_.on_end(failure, missing);
+  options_.on_end(failure, {missing(), join_deadline_});
 }
 
 int64_t Job::shortest_liveness_ms() const {

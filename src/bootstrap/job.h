@@ -18,10 +18,10 @@
 
 namespace hetccl::bootstrap {
 
-/// How many ranks have not joined when a communicator ends. They may come before `until`.
+/// The ranks that have not joined when a communicator ends. They may come before `until`.
 struct Missing {
-  size_t ranks = 0;
-  TimePoint until = TimePoint::min();
+  std::vector<int32_t> ranks;
+  TimePoint until;
 };
 
 class Job {

@@ -191,7 +191,7 @@ bool Link::take_turns() {
   bool moved = false;
   // Gives each transfer one turn. One that cannot go on now lets the others go first.
   for (size_t left = turns_.size(); left > 0; --left) {
-    if (outbox_.bytes() >= outbox_.pace().ahead() || outbox_.size() >= kMostItems) break;
+    if (outbox_.bytes() >= 2 * outbox_.pace().bytes() || outbox_.size() >= kMostItems) break;
     const Turn turn = std::move(turns_.front());
     turns_.pop_front();
     bool again = false;
@@ -261,7 +261,7 @@ bool Link::put_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
 
 bool Link::ask_some(const std::shared_ptr<Transfer>& transfer, bool* again) {
   Frame frame{.kind = Frame::Kind::Get, .transfer = transfer->id};
-  requests_.add(*transfer, frame, engine_.clock().now());
+  requests_.add(*transfer, frame);
   *again = !transfer->asked.at_end();
   if (frame.pieces.empty() && *again) return false;
   note_made(*transfer, frame);

@@ -49,7 +49,6 @@ bool Outbox::progress(TimePoint now) {
     posted_.push_back(std::move(waiting_.front()));  // moving the item does not move its data
     waiting_.pop_front();
     post(posted_.back());
-    posted_.back().posted_at = now;
     moved = true;
   }
   const uint64_t completed = channel_.sends_completed();
@@ -58,7 +57,6 @@ bool Outbox::progress(TimePoint now) {
     const Item left = std::move(posted_.front());
     posted_.pop_front();
     left_bytes += length_of(left);
-    pace_.note_delay(now - left.posted_at);
     if (left.sent) left.sent();
     moved = true;
   }

@@ -40,7 +40,6 @@ class Outbox {
     std::vector<Use> uses{};     ///< keep the regions that the run lies in
     std::function<void()> sent;  ///< called once this item and all before it have left; may be
                                  ///< empty
-    TimePoint posted_at{};
   };
 
   Outbox(transport::Channel& channel, uint64_t communicator, const Stager* stager)

@@ -1,5 +1,7 @@
 #include "onesided/requests.h"
 
+#include <utility>
+
 namespace hetccl::onesided {
 
 namespace {
@@ -10,12 +12,11 @@ constexpr size_t kMostBytes = size_t{32} << 20;
 
 }  // namespace
 
-void Requests::add(Transfer& get, Frame& frame, TimePoint now) {
+void Requests::add(Transfer& get, Frame& frame) {
   if (!get.begun) {
     get.asked.cut(pace_.bytes());
     get.arrived = get.asked;
   }
-  pace_.count(0, now);
   for (size_t bytes = 0; !get.asked.at_end() && frame.pieces.size() < kMaxPieces &&
                          bytes < kMostOfFrame && bytes_ < kMostBytes && pieces_ < kMostPieces;) {
     const Piece piece = get.asked.step().piece;
@@ -36,14 +37,19 @@ std::vector<Inbox::Expected> Requests::take(Transfer& get, uint32_t count, TimeP
     places.push_back({place, pass(get)});
     bytes += places.back().bytes;
   }
-  pace_.count(bytes, now);
-  if (bytes_ == 0) pace_.rest();
+  pace_.count(std::exchange(announced_, bytes), now);
+  if (bytes_ == 0) rest();
   return places;
 }
 
 void Requests::drop(Transfer& get) {
   while (get.outstanding > 0) pass(get);
-  if (bytes_ == 0) pace_.rest();
+  if (bytes_ == 0) rest();
+}
+
+void Requests::rest() {
+  announced_ = 0;
+  pace_.rest();
 }
 
 // Passes a piece that is no longer expected. Returns its bytes.

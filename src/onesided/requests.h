@@ -13,14 +13,14 @@
 
 namespace hetccl::onesided {
 
-/// Used under the link's lock. `now` is the time of the call.
+/// Used under the link's lock.
 class Requests {
  public:
   /// Adds the next pieces of a get to `frame`: as many as a frame and the bounds allow, so perhaps
   /// none. Pieces are as long as a turn of the link was when the get began, at most kMaxPiece.
-  void add(Transfer& get, Frame& frame, TimePoint now);
-  /// Returns the places of the next `count` pieces of a get, which arrive; at most as many as are
-  /// outstanding.
+  void add(Transfer& get, Frame& frame);
+  /// Returns the places of the next `count` pieces of a get, at most as many as are outstanding. At
+  /// `now` the peer has announced them, so what it announced before has arrived.
   std::vector<Inbox::Expected> take(Transfer& get, uint32_t count, TimePoint now);
   /// Drops what a get still expects, because it has ended.
   void drop(Transfer& get);
@@ -30,8 +30,10 @@ class Requests {
 
  private:
   uint64_t pass(Transfer& get);
+  void rest();
 
-  size_t pieces_ = 0, bytes_ = 0;
+  size_t pieces_ = 0, bytes_ = 0;  // that have not been announced
+  size_t announced_ = 0;           // bytes of the last announcement
   Pace pace_;
 };
 

@@ -30,7 +30,7 @@ class Gets {
   // Requests in one frame what it may.
   Frame add(Transfer& get) {
     Frame frame{.kind = Frame::Kind::Get};
-    requests.add(get, frame, now);
+    requests.add(get, frame);
     get.begun = true;
     return frame;
   }
@@ -68,12 +68,13 @@ TEST_CASE("gets ask for a bounded part, and go on as it arrives or another one e
 
 TEST_CASE("a get asks a slow link for short pieces, and they arrive as they were asked for") {
   Gets gets;
-  const auto first = gets.get(8 * kMiB);
-  CHECK(gets.add(*first).pieces.size() == 2);
-  gets.now += milliseconds(33);  // 1 Gbit/s
-  gets.requests.take(*first, 1, gets.now);
-  // It began before the link's speed was known.
-  CHECK(gets.requests.take(*first, 1, gets.now + milliseconds(33))[0].bytes == 4 * kMiB);
+  const auto first = gets.get(17 * kMiB);
+  for (int i = 0; i < 3; ++i) gets.add(*first);
+  // It began before the link's speed was known. What is announced has not arrived.
+  for (const size_t announced : {4, 4, 4, 4, 1}) {
+    CHECK(gets.requests.take(*first, 1, gets.now)[0].bytes == announced * kMiB);
+    gets.now += milliseconds(33);  // 1 Gbit/s
+  }
   const auto second = gets.get(5 * kMiB / 2);
   const Frame frame = gets.add(*second);
   REQUIRE(frame.pieces.size() == 3);
@@ -83,6 +84,18 @@ TEST_CASE("a get asks a slow link for short pieces, and they arrive as they were
   CHECK(places[1].to.data == places[0].to.data + kMiB);
   CHECK(places[2].bytes == kMiB / 2);
   CHECK(second->outstanding == 0);
+}
+
+TEST_CASE("the length of the last announcement says nothing about the link") {
+  Gets gets;
+  const auto first = gets.get(12 * kMiB + 65536);
+  for (int i = 0; i < 2; ++i) gets.add(*first);
+  for (int i = 0; i < 4; ++i) {
+    gets.requests.take(*first, 1, gets.now);
+    gets.now += milliseconds(3);  // 11 Gbit/s
+  }
+  const auto second = gets.get(16 * kMiB);
+  CHECK(gets.add(*second).pieces[0].bytes == 4 * kMiB);
 }
 
 }  // namespace
