@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSettled = std::chrono::milliseconds(100);  // time for streams that may move
+constexpr auto kSettled = std::chrono::milliseconds(300);  // time for streams that may move
 
 [[noreturn]] void fail(int status, const std::string& text) {
   std::fprintf(stderr, "device_conformance: %s\n", text.c_str());

@@ -40,7 +40,6 @@ TEST_CASE("a service that ranks may still ask why they cannot join is in use") {
   const TimePoint start = steady_clock().now();
   const int64_t limit_ms = patient_ms(1500);
   parallel(2, [&](int) { CHECK(!one->join(id.value(), options(0, 3, limit_ms)).ok()); });
-  CHECK_FALSE(one->idle());
   CHECK(contains(one->join(id.value(), options(1, 3)).status().message(), "rank 0"));
   while (!one->idle()) {
     REQUIRE(steady_clock().now() - start < kHang);

@@ -132,9 +132,9 @@ def test_hosts_go_down_with_a_signal(how):
 def test_the_hosts_of_a_killed_process_are_swept_by_the_next():
     holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
     name = holder.stdout.readline().strip()
-    holder.kill()
-    holder.wait(HANG)
     assert name in namespaces()
+    holder.kill()
+    holder.wait(HANG)  # from now on another test's hosts may sweep it
     with EmulatedHosts(1):
         assert name not in namespaces()
 

@@ -2,6 +2,7 @@
 request, and that no exception ends the process."""
 
 import contextlib
+import os
 import re
 import socket
 import threading
@@ -102,26 +103,23 @@ class Listener:
 
     def __init__(self) -> None:
         self._seen = bytearray()
-        self._stop = threading.Event()
+        self._last = os.urandom(32)  # the packet after which nothing is read
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
         self._socket.setsockopt(socket.SOL_SOCKET, 33, 256 << 20)  # SO_RCVBUFFORCE
         self._socket.bind(("lo", 0))
-        self._socket.settimeout(0.2)
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
     def _read(self) -> None:
-        while True:
-            try:
-                self._seen += self._socket.recv(1 << 17)
-            except TimeoutError:
-                if self._stop.is_set():
-                    return
+        while self._last not in (packet := self._socket.recv(1 << 17)):
+            self._seen += packet
 
     def stop(self) -> bytes:
         """Stops, and returns the observations."""
-        self._stop.set()
-        self._thread.join()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as marker:
+            while self._thread.is_alive():
+                marker.sendto(self._last, ("127.0.0.1", 9))
+                self._thread.join(0.2)
         self._socket.close()
         return bytes(self._seen)
 
@@ -136,7 +134,7 @@ def listening() -> Iterator[Listener]:
     try:
         yield listener
     finally:
-        if not listener._stop.is_set():
+        if listener._thread.is_alive():
             listener.stop()
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import milliseconds
 
 from hetccl.hosts import EmulatedHosts
 
@@ -48,7 +49,7 @@ def test_the_cut_between_two_ranks_is_an_error_in_seconds(tmp_path, late):
             hosts.popen(
                 rank,
                 [sys.executable, "-c", RANK, str(rank), str(tmp_path / "id"), str(late)],
-                env={"HETCCL_LIVENESS_MS": "1000", "HETCCL_SHM": "0"},
+                env={"HETCCL_LIVENESS_MS": milliseconds(3000), "HETCCL_SHM": "0"},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 text=True,
             )

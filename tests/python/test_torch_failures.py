@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import server
-from patience import HANG, PROMPT, milliseconds, mostly_long
+from patience import HANG, PROMPT, milliseconds, mostly_long, seconds
 from torch_ranks import freeze, join, run, tell, vanish, wait_for
 
 torch = pytest.importorskip("torch")
@@ -84,13 +84,13 @@ def test_lost_rank_of_a_sharded_model(labels, tmp_path):
 def come_late(rank, size, folder):
     dist.destroy_process_group()
     if rank == 1:
-        time.sleep(1)
+        time.sleep(seconds(4))
     join(os.path.join(folder, "late"), rank, size)  # noqa: PTH118
     dist.barrier()
 
 
 def test_the_group_s_timeout_is_that_of_joining(tmp_path):
-    env = {"HETCCL_INIT_TIMEOUT_MS": "500"}
+    env = {"HETCCL_INIT_TIMEOUT_MS": milliseconds(3000)}
     run(2, come_late, str(tmp_path), folder=tmp_path, env=env)
 
 
