@@ -74,8 +74,8 @@ class Dialer {
       if (connected.ok() || is_cancelled()) return connected;
       if (connected.status().code() != ErrorCode::Timeout)
         return connected.status().with("the coordinator does not answer");
-      if (steady_clock().now() >= options_.deadline) return unreachable(connected.status());
       remind();
+      if (steady_clock().now() >= options_.deadline) return unreachable(connected.status());
     }
   }
 
@@ -98,7 +98,7 @@ class Dialer {
     const auto at = std::find_if(candidates_.begin(), candidates_.end(),
                                  [&](const Candidate& one) { return same(one.address, peer); });
     if (at != candidates_.end()) {
-      at->refusal = why;
+      if (at->refusal.ok() || why.code() != ErrorCode::Timeout) at->refusal = why;
       std::rotate(candidates_.begin(), at + 1, candidates_.end());  // try another one first
     }
     if (++refusals_ == kRefusals) {
@@ -111,13 +111,21 @@ class Dialer {
   // Returns the last refusal of each address; ok: none has refused.
   [[nodiscard]] Status refusal() const {
     std::vector<std::string> said;
+    bool are_silent = true;
     for (const Candidate& candidate : candidates_) {
       if (candidate.refusal.ok()) continue;
+      are_silent = are_silent && candidate.refusal.code() == ErrorCode::Timeout;
       if (candidate.refusal.code() == ErrorCode::InvalidUsage)
         return candidate.refusal.with(candidate.address.text());
       said.push_back(candidate.address.text() + ": " + candidate.refusal.message());
     }
     if (said.empty()) return {};
+    if (are_silent) {
+      return error(ErrorCode::Timeout,
+                   "the coordinator does not answer (%s): check that the process that made the id "
+                   "runs, and that every rank has the id made in this run",
+                   joined(said).c_str());
+    }
     return error(
         ErrorCode::RemoteError,
         "the process that listens there is not this id's coordinator (%s): give every rank "

@@ -143,6 +143,17 @@ TEST_CASE("an id whose process is gone times out and names the address") {
   CHECK(contains(gone.message(), "127.0.0.1"));
 }
 
+TEST_CASE("a coordinator that accepts and does not answer is a timeout, and no other job's") {
+  const auto one = service();
+  const auto id = one->unique_id();
+  const net::Listener mute = net::listen(config()).value();
+  Invitation invitation = decode(id.value()).value();
+  invitation.addresses = {invitation.addresses.front().with_port(mute.port)};
+  const Status told = service()->join(encode(invitation), options(1, 2, patient_ms(300))).status();
+  CHECK(told.code() == ErrorCode::Timeout);
+  CHECK(contains(told.message(), "the coordinator does not answer (127.0.0.1:"));
+}
+
 TEST_CASE("who waits for others says for whom, and who reaches nobody says so") {
   // Swallows data as a firewall does: nothing accepts, and the backlog is full.
   Config only_v4 = config();

@@ -142,7 +142,7 @@ TEST_CASE("streams that are gone leave nothing behind") {
 
 TEST_CASE("a timeout names the call and the ranks that are missing, in the same words everywhere") {
   for (const auto& labels : kLayouts) {
-    const int64_t limit_ms = fake::patient_ms(200);
+    const int64_t limit_ms = fake::patient_ms(500);
     Ranks ranks(labels, quick(fake::kHangMs), false);
     std::vector<Status> statuses(3);
     on_all_ranks(ranks, [&](int rank) {

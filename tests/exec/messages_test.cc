@@ -29,6 +29,9 @@ using exec::Message;
 using Bytes = std::vector<std::byte>;
 
 constexpr auto kLimit = fake::kHang;
+TimePoint shortly() {
+  return steady_clock().now() + fake::patient(std::chrono::milliseconds(200));
+}
 
 // One message of a pattern that all ranks know.
 struct Letter {
@@ -492,9 +495,7 @@ TEST_CASE("a receive that nobody sends to times out by name, and abort ends it")
       Ranks ranks(2, 9, fake_device);
       ranks.connect_all();
       const Round round = {{1, 0, 10, DataType::Float32, 0}};
-      CHECK(ranks[0]
-                .call(round, streamed, steady_clock().now() + std::chrono::milliseconds(50))
-                .ok());
+      CHECK(ranks[0].call(round, streamed, shortly()).ok());
       const Status fault = ranks[0].wait_for_fault();
       CHECK(fault.code() == ErrorCode::Timeout);
       CHECK(fault.message().find("recv of 10 float32 from rank 1 timed out") != std::string::npos);
@@ -562,7 +563,7 @@ TEST_CASE("by the library, too, a message without its other end times out by nam
     ranks.use_libraries();
     ranks.agree_all();
     const Round round = {{sends ? 0 : 1, sends ? 1 : 0, 10, DataType::Float32, 0}};
-    CHECK(ranks[0].call(round, true, steady_clock().now() + std::chrono::milliseconds(50)).ok());
+    CHECK(ranks[0].call(round, true, shortly()).ok());
     const Status fault = ranks[0].wait_for_fault();
     CHECK(fault.code() == ErrorCode::Timeout);
     CHECK(fault.message().find(sends ? "rank 1 has not received it" : "rank 1 has not sent it") !=

@@ -15,12 +15,12 @@ inline constexpr int64_t kHangMs = 120'000;
 /// Seconds after which a forked process ends itself: none outlives a broken test.
 inline constexpr unsigned kAlarm = 240;
 
-/// Returns how many times slower this machine is than a quiet one: HETCCL_TEST_PATIENCE, at least
-/// 1.
+/// Returns how many times slower this machine is than a quiet one: HETCCL_TEST_PATIENCE, and at
+/// least 3, because the programs beside this one take their part of the cores.
 inline double patience() {
   static const double factor = [] {
     const char* text = std::getenv("HETCCL_TEST_PATIENCE");
-    return text != nullptr ? std::max(1.0, std::atof(text)) : 1.0;
+    return text != nullptr ? std::max(3.0, std::atof(text)) : 3.0;
   }();
   return factor;
 }

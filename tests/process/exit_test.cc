@@ -137,13 +137,13 @@ TEST_CASE("exit() ends all communicators at once, though their peer has stopped"
   constexpr int kCommunicators = 8;
   const Settings settings(
       {{"HETCCL_LIVENESS_MS", std::to_string(60'000)}});  // no rank is lost meanwhile
-  const auto begin = steady_clock::now();
   ForkedRanks ranks(2, [](Rank& rank) -> Report {
     hetcclComm_t first = join(rank, rank.rank == 0 ? "A" : "B");
     std::vector<hetcclComm_t> comms(kCommunicators, nullptr);
     for (hetcclComm_t& comm : comms)
       if (hetcclCommSplit(first, 0, rank.rank, &comm, nullptr) != hetcclSuccess)
         return hetcclGetLastError(nullptr);
+    rank.ready();
     if (rank.rank == 0) raise(SIGSTOP);
     hetcclStream_t stream = nullptr;
     if (hetcclHostStreamCreate(&stream) != hetcclSuccess) return "no stream";
@@ -151,6 +151,8 @@ TEST_CASE("exit() ends all communicators at once, though their peer has stopped"
       if (sum(pending_data, comm, stream) != hetcclSuccess) return hetcclGetLastError(nullptr);
     std::exit(0);
   });
+  REQUIRE(ranks.wait_ready());
+  const auto begin = steady_clock::now();
   CHECK(ranks.exited(1));
   // 2 s of grace, and one for the peer's word: for all together.
   CHECK(steady_clock::now() - begin <

@@ -197,11 +197,10 @@ std::optional<Connector::Wires> Connector::advance(Attempt& attempt, TimePoint n
     return std::move(*wires);
   }
   HETCCL_TRY(attempt.limit.cancelled());
+  if (!attempt.limit.patient && attempt.reminder.is_due()) remind(attempt);
   if (now >= attempt.deadline) return too_late(attempt);
   again = std::min(again, attempt.deadline);
-  if (attempt.limit.patient) return std::nullopt;
-  if (attempt.reminder.is_due()) remind(attempt);
-  again = std::min(again, attempt.reminder.next());
+  if (!attempt.limit.patient) again = std::min(again, attempt.reminder.next());
   return std::nullopt;
 }
 
