@@ -188,8 +188,8 @@ class Service {
   void settle();
   /// Returns whether it is unused: no session is joined here, and no rank anywhere uses, or may
   /// still use, an id made here. A communicator that ended before all its ranks had joined is in
-  /// use until the latest time at which they may come: they hear the reason then, unless 64 others
-  /// have ended since.
+  /// use until each of them has come and heard the reason, but not beyond the latest time at which
+  /// they may come, nor once 64 others have ended since.
   [[nodiscard]] bool idle();
   /// Blocks until all ranks have joined. Errors: Timeout names ranks that never came;
   /// InvalidArgument if two ranks give the same number or different sizes (told to all);

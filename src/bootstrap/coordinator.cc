@@ -204,7 +204,7 @@ void Coordinator::admit(Fd fd) {
   newcomer->look();  // its hello usually comes with the connection
 }
 
-const net::Key* Coordinator::key_of(const net::Hello& hello) const {
+const net::Key* Coordinator::key_of(const net::Hello& hello) {
   if (hello.purpose != kPurpose) return nullptr;
   if (const auto door = doors_.find(hello.communicator); door != doors_.end()) {
     return &door->second.key;
@@ -216,7 +216,7 @@ const net::Key* Coordinator::key_of(const net::Hello& hello) const {
   return ended != nullptr ? &ended->key : nullptr;
 }
 
-const Coordinator::Ended* Coordinator::find_ended(uint64_t communicator) const {
+Coordinator::Ended* Coordinator::find_ended(uint64_t communicator) {
   const auto found = std::ranges::find(ended_, communicator, &Ended::communicator);
   return found != ended_.end() ? &*found : nullptr;
 }
@@ -238,10 +238,9 @@ void Coordinator::join(uint64_t communicator, std::shared_ptr<Connection> connec
     const std::shared_ptr<Job> job = entry->second.job;  // joining may end it
     return job->join(std::move(connection), std::move(join));
   }
-  const auto ended = std::ranges::find(ended_, communicator, &Ended::communicator);
-  const bool known = ended != ended_.end();
-  if (known) std::erase(ended->missing.ranks, join.rank);
-  connection->send(encode(FrameType::Failed, known ? ended->answer : job_is_over()));
+  Ended* ended = find_ended(communicator);
+  if (ended != nullptr) std::erase(ended->missing.ranks, join.rank);
+  connection->send(encode(FrameType::Failed, ended != nullptr ? ended->answer : job_is_over()));
   connection->finish();
 }
 

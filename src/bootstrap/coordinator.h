@@ -80,12 +80,12 @@ class Coordinator {
   bool drop_one(const char* why);
   void pause_accepting(const Status& why);
   void admit(Fd fd);
-  [[nodiscard]] const net::Key* key_of(const net::Hello& hello) const;
+  [[nodiscard]] const net::Key* key_of(const net::Hello& hello);
   void on_disagreement(const net::Hello& hello, bool proven, const Status& why);
   void join(uint64_t communicator, std::shared_ptr<Connection> connection, Join join);
   void knock(uint64_t number, Connection& connection, std::span<const uint8_t> words);
   void remember(Ended ended);
-  [[nodiscard]] const Ended* find_ended(uint64_t communicator) const;  // null: none
+  [[nodiscard]] Ended* find_ended(uint64_t communicator);  // null: none
   void on_end(uint64_t communicator, const std::optional<Failure>& failure, Missing missing);
   void remove(uint64_t newcomer);
   void clear_later();

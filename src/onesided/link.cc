@@ -174,7 +174,7 @@ bool Link::move(TimePoint now) {
   if (!mailbox_.has_room() && read_) ++statistics_.stalls;
   read_ = mailbox_.has_room();
   const Status received =
-      inbox_.progress(reads, [this](const Frame& frame) { return on_frame(frame); }, &moved);
+      inbox_.progress(reads, [&](const Frame& frame) { return on_frame(frame, now); }, &moved);
   if (!received.ok()) {
     settle(received.with(options_.name));
     return true;
@@ -311,7 +311,7 @@ Status Link::nonsense(const char* what) const {
   return error(ErrorCode::RemoteError, "it sent %s: is it of this version of hetccl?", what);
 }
 
-Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
+Result<Inbox::Landing> Link::on_frame(const Frame& frame, TimePoint now) {
   if (outbox_.size() > kMostUnread) return nonsense("much, and reads no answers");
   switch (frame.kind) {
     case Frame::Kind::Put:
@@ -321,7 +321,7 @@ Result<Inbox::Landing> Link::on_frame(const Frame& frame) {
       HETCCL_TRY(on_get(frame));
       break;
     case Frame::Kind::Data:
-      return on_data(frame);
+      return on_data(frame, now);
     case Frame::Kind::Done:
       HETCCL_TRY(on_done(frame));
       break;
@@ -394,14 +394,14 @@ Status Link::on_get(const Frame& frame) {
   return {};
 }
 
-Result<Inbox::Landing> Link::on_data(const Frame& frame) {
+Result<Inbox::Landing> Link::on_data(const Frame& frame, TimePoint now) {
   const auto found = transfers_.find(frame.transfer);
   if (found == transfers_.end() || found->second->is_put) return nonsense("what nobody asked for");
   const std::shared_ptr<Transfer> transfer = found->second;
   if (frame.count > transfer->outstanding) return nonsense("more than it was asked for");
   Inbox::Landing landing;
   landing.way = frame.way;
-  landing.pieces = requests_.take(*transfer, frame.count, engine_.clock().now());
+  landing.pieces = requests_.take(*transfer, frame.count, now);
   if (!frame.last) return landing;
   if (!transfer->all_asked || transfer->outstanding > 0)
     return nonsense("less than it was asked for");

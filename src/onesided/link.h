@@ -126,11 +126,11 @@ class Link final : public progress::Driven {
   Loader::Loaded load(const std::vector<Loader::Piece>& pieces);
   static void note_made(Transfer& transfer, Frame& frame);
   void send(Loader::Loaded loaded, const Frame& frame, std::function<void()> sent);
-  Result<Inbox::Landing> on_frame(const Frame& frame);
+  Result<Inbox::Landing> on_frame(const Frame& frame, TimePoint now);
   [[nodiscard]] Result<std::deque<Served::Part>> find_parts(const Frame& frame) const;
   Inbox::Landing on_put(const Frame& frame);
   Status on_get(const Frame& frame);
-  Result<Inbox::Landing> on_data(const Frame& frame);
+  Result<Inbox::Landing> on_data(const Frame& frame, TimePoint now);
   Status on_done(const Frame& frame);
   void end(Transfer& transfer, Status reason);
   void end_answered(const std::shared_ptr<Transfer>& transfer);

@@ -20,12 +20,12 @@ inline constexpr unsigned kAlarm = 240;
 inline double patience() {
   static const double factor = [] {
     const char* text = std::getenv("HETCCL_TEST_PATIENCE");
-    return text != nullptr ? std::max(3.0, std::atof(text)) : 3.0;
+    return std::max(3.0, text != nullptr ? std::atof(text) : 0.0);
   }();
   return factor;
 }
 
-/// `ms` on a quiet machine, more on a slow one: for a liveness time or a time-out whose end a test
+/// `ms` times patience(): for a liveness time or a time-out whose end a test
 /// waits for, while other ranks must not miss it.
 inline int64_t patient_ms(int64_t ms) {
   return static_cast<int64_t>(static_cast<double>(ms) * patience());

@@ -1,4 +1,4 @@
-// What gets request: bounded, in pieces of the link's speed, and forgotten when a get ends.
+// Gets request a bounded part, in pieces of the link's speed. A get that ends expects nothing more.
 #include "onesided/requests.h"
 
 #include <doctest/doctest.h>

@@ -16,6 +16,7 @@ import commands
 import pytest
 from patience import HANG, PROMPT
 
+from hetccl import processes
 from hetccl._lib import NCCL_OPS
 from hetccl.arguments import TYPES
 from hetccl.bench import launch, measure, table
@@ -257,20 +258,25 @@ def find_two_ports():
     raise AssertionError("no two ports are free")
 
 
+def give_more_grace():
+    """Ranks 1 to 3 may fail seconds apart; rank 0 warns of a firewall only after ten."""
+    processes._GRACE_BEFORE_MEETING = 6.0
+
+
 def test_a_rank_that_cannot_join_ends_the_run_before_others_blame_a_firewall():
     """Rank 0 takes both ports, and waits; the others have none, and end."""
     port = find_two_ports()
     settings = {"HETCCL_PORT_RANGE": f"{port}-{port + 1}"}
-    done = run_bench("--ranks", 4, "-b", "1K", "-e", "1K", status=1, **settings)
+    done = commands.run_to(
+        1, "bench", "--ranks", 4, "-b", "1K", "-e", "1K", env=settings, prepare=give_more_grace
+    )
     assert "no port of HETCCL_PORT_RANGE=" in done.stderr
     assert "those of other jobs included" in done.stderr
     assert "firewall" not in done.stderr
     assert "waiting for" not in done.stderr
-    # On a busy machine one of ranks 1 to 3 may be so slow that it is ended with rank 0.
-    assert re.search(
-        r"^hetccl bench: ranks that failed \(status\): [123] \(1\).*; ended because of that: 0",
-        done.stderr, re.MULTILINE,
-    )  # fmt: skip
+    assert (
+        "hetccl bench: ranks that failed (status): 1 (1), 2 (1), 3 (1); ended because of that: 0"
+    ) in done.stderr
 
 
 def start_by_launcher(environment, *arguments):
